@@ -14,6 +14,7 @@ from vanilla_transformer.text.kept import (
     kept_spans,
 )
 from vanilla_transformer.text.patterns import PATTERNS
+from vanilla_transformer.text.readings import Reading, edits_of_other_spaces
 from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.web import FOLDER
 
@@ -93,10 +94,42 @@ def test_a_browser_puts_parts_back_as_python_does(page):
         ]
         found = page.evaluate(
             "([source, output, links]) => "
-            "kept.keep(source, kept.keptSpans(source), output, () => links)",
+            """([line, output, links]) => kept.keep(
+                { line, spans: kept.keptSpans(line), spaces: [] }, output, () => links)""",
             [source, output, pairs],
         )
         assert found["stays"] or found["text"] == written, (source, output)
+
+
+SPACED = [
+    "Open  the\u00a0file",
+    "Save\u2003 all\tof   it",
+    "Open\u200bthe fi\u00adle\u2060s",
+    "\u6253\u5f00\u200b\u6587\u4ef6 \u3000 now",
+    "One,  two: \u00a0three",
+    "\u00a0at  the end\u200b",
+    "caf\u00e9\u00a0\U0001f60a  x",
+]
+
+
+@pytest.mark.parametrize("source", SPACED)
+def test_a_browser_reads_and_returns_white_space_as_python_does(page, source):
+    edits = edits_of_other_spaces(source)
+    found = page.evaluate("(text) => kept.editsOfOtherSpaces(text)", source)
+    assert found == [[*in_units(source, edit.span), edit.text] for edit in edits]
+    output = " ".join(word.upper() for word in Reading(source, edits).text.split())
+    words = [[m.span() for m in regex.finditer(r"\w+|[^\s\w]", text)] for text in (source, output)]
+    sources = [words[0][min(n, len(words[0]) - 1)] for n in range(len(words[1]))]
+    links = TokenLinks(sources, words[1], range(len(words[1])))
+    expected = apply_edits(output, Reading(source, edits).edits_of_spaces(output, links))
+    pairs = [
+        {"source": in_units(source, one), "target": in_units(output, other)}
+        for one, other in zip(sources, words[1], strict=True)
+    ]
+    keep = """([line, output, links]) => kept.keep(
+        { line, spans: [], spaces: kept.editsOfOtherSpaces(line).filter((edit) => edit[2]) },
+        output, () => links).text"""
+    assert page.evaluate(keep, [source, output, pairs]) == expected
 
 
 @pytest.mark.parametrize(

@@ -297,7 +297,7 @@ FORMS = (
     "Click here to {verb} {part} in the {noun}",
 )
 TEXTS = [
-    " ".join(form.format(**dict(zip(WORDS, words, strict=True))).split())
+    form.format(**dict(zip(WORDS, words, strict=True)))
     for words in product(*WORDS.values())
     for form in FORMS
 ]
@@ -309,6 +309,7 @@ def compared(library, pytestconfig):
     texts = TEXTS[:: 1 if pytestconfig.getoption("--slow") else 13]
     others = ["", " \n ", "😊", "مرحبا بالعالم", "a.\tb.\n" * 3, "%s %s", "50 % of it"]
     others += ["The end. " * 120, "Open\u200bthe file", "Save &amp; close", "1234", "line\r\nline"]
+    others += ["Open  the\u00a0file", "Save  the file %s,\u2003please", "fi\u00adle  of\u202f%d"]
     pairs = [(text, TAGS[number % 5]) for number, text in enumerate([*texts, *others])]
     found = library.evaluate(TRANSLATE, pairs)
     translator = Translator.from_pretrained(MODEL, "transformers")

@@ -66,7 +66,7 @@ _WORD_BORDER = regex.compile(
 )  # of Unicode, and after an article or pronoun of French or Italian: l'homme
 _TWO_OF_WORD = regex.compile(r"\w\w")
 _LETTERS_OF_WORDS = r"\p{L}\p{M}\p{N}_"
-_WORDS = regex.compile(
+WORDS = regex.compile(
     rf"{_SPACELESS_PARTS}|[[{_LETTERS_OF_WORDS}]--{_SPACELESS_PARTS}]+|\S", regex.V1
 )
 _UNBROKEN = regex.compile(rf"{_SPACELESS_PARTS}|[\S--{_SPACELESS_PARTS}]+", regex.V1)
@@ -309,7 +309,7 @@ def word_borders(text: str, tokens: Collection[int] = ()) -> list[int]:
 
 def word_parts(text: str) -> list[tuple[int, int]]:
     """Returns the spans of the words and signs of a text; in scripts without spaces, of letters."""
-    return [match.span() for match in _WORDS.finditer(text)]
+    return [match.span() for match in WORDS.finditer(text)]
 
 
 def unbroken_parts(text: str) -> list[tuple[int, int]]:

@@ -16,7 +16,7 @@ from vanilla_transformer.text.languages import is_spaced_script_at, word_parts
 from vanilla_transformer.text.token_links import TokenLinks
 
 _TOKEN = regex.compile(r"<ph\d>|%[^\s%]*?[a-zA-Z](?:%%)?")
-_OTHER_SPACE = regex.compile(
+OTHER_SPACE = regex.compile(
     rf"(?<=\w)\u00ad(?=\w)|(?<![{WHITE_SPACE}])(?! (?![{WHITE_SPACE}]))[{WHITE_SPACE}]+"
 )
 INVISIBLE = regex.compile(rf"(?<=\w)(?:\u00ad|[{ZERO_WIDTH}]+)(?=\w)")
@@ -119,7 +119,7 @@ def edits_of_other_spaces(text: str) -> list[Edit]:
     left out: other words are divided elsewhere.
     """
     edits = []
-    for begin, end in (match.span() for match in _OTHER_SPACE.finditer(text)):
+    for begin, end in (match.span() for match in OTHER_SPACE.finditer(text)):
         others = text[:begin] + text[end:]
         is_wide = text[begin:end].strip(ZERO_WIDTH) and 0 < begin < len(others)
         is_between = INVISIBLE.match(text, begin) and is_spaced_script_at(others, begin)

@@ -127,8 +127,9 @@ def spans_of_ids(tokenizer: Any, ids: Sequence[int], text: str) -> list[Span]:
     """Finds the spans of the tokens that a text was decoded from, without special tokens.
 
     Returns:
-        The span of each token; an empty one for special tokens. A token that is a part of a
-        character has the span of that character.
+        The span of each token; an empty one for special tokens, and for a "▁" of its own: it may
+        be aligned with another word than its word is. A token that is a part of a character has
+        the span of that character.
     """
     special = set(tokenizer.all_special_ids)
     prefixes = [list(ids[:end]) for end in range(1, len(ids) + 1)]
@@ -143,7 +144,7 @@ def _spans_of_prefixes(text: str, prefixes: Sequence[str]) -> list[Span]:
     for prefix in prefixes:
         differs = (index for index, (a, b) in enumerate(zip(prefix, text, strict=False)) if a != b)
         end = max(begin, next(differs, min(len(prefix), len(text))))
-        is_part = end == begin or end < len(prefix)  # of the next character
+        is_part = end < len(prefix)  # of the next character
         spans.append((begin, end + is_part))
         begin = end
     return spans

@@ -1,5 +1,6 @@
-// The parts of a text that its translation keeps, as in the package's text/kept.py; places are of UTF-16.
-import { BY_NUMBER, NUMBER, OPTIONS, PATTERNS, PRINTF, REFERENCES, SHARE, SIMILAR, SPACELESS } from "./patterns.js";
+// What of a text its translation keeps, as in text/kept.py and text/readings.py of the package; places are of UTF-16.
+import { BY_NUMBER, INVISIBLE, NUMBER, OPTIONS, OTHER_SPACE, PATTERNS, PRINTF, REFERENCES, SHARE, SIMILAR, SPACELESS,
+  WORDS } from "./patterns.js";
 
 const whole = ({ source }) => new RegExp(`^(?:${source})$`, "u");
 for (const row of PATTERNS) row.whole = whole(row.expression);
@@ -204,7 +205,30 @@ function editsFor(source, spans, output, { found, spare, missing, normal }, link
   return sorted(edits);
 }
 
-function edited(output, edits) {
+// The edits that put one space for other white space within a text, and nothing for a soft hyphen.
+export function editsOfOtherSpaces(text) {
+  return spansIn(text, OTHER_SPACE).flatMap(([begin, end]) => {
+    const run = text.slice(begin, end), isInside = begin > 0 && end < text.length;
+    const isBetween = isAt(INVISIBLE, text, [begin]) && !SPACELESS.test(text[begin - 1] + text[end]);
+    const isRead = run === "\u00ad" || (/[^\u200b\u2060\ufeff]/.test(run) && isInside) || isBetween;
+    return isRead ? [[begin, end, run === "\u00ad" ? "" : " "]] : [];
+  });
+}
+
+// The edits that put other white space than a space between the same words.
+function editsOfSpaces(source, spaces, output, links) {
+  const words = spansIn(source, WORDS), written = spansIn(output, WORDS);
+  const linked = (isBeside) => links.filter((link) => meets(link.source, words.filter(isBeside))).map((link) => link.target);
+  const gaps = written.slice(1).map((word, index) => [written[index], word])
+    .filter(([before, behind]) => output.slice(before[1], behind[0]) === " ");
+  return sorted(spaces.flatMap(([begin, end]) => {
+    const before = linked((word) => word[1] === begin), behind = linked((word) => word[0] === end);
+    const at = gaps.findIndex((gap) => meets(gap[0], before) && meets(gap[1], behind));
+    return at < 0 ? [] : gaps.splice(at, 1).map((gap) => [gap[0][1], gap[1][0], source.slice(begin, end)]);
+  }));
+}
+
+export function edited(output, edits) {
   let text = "", place = 0;
   for (const [begin, end, other] of edits) {
     text += output.slice(place, begin) + other;
@@ -235,17 +259,19 @@ function editsOfSigns(source, spans, output, found) {
   return edits;
 }
 
-// Returns an output that has each kept part of its source, where these are, the edits that made it so, whether some
-// were put back, and whether the source itself must stay: a program would take a value for another one.
-export function keep(source, spans, output, findLinks) {
-  const before = compare(source, spans, output), { missing } = before;
-  const edits = editsFor(source, spans, output, before, missing.length ? findLinks() : []);
-  const whole = edited(output, edits);
+// Returns an output that has the white space and each kept part of its source, where these are, the edits that made it
+// so, whether parts were put back, and whether the source must stay: a program would take a value for another one.
+export function keep({ line: source, spans, spaces }, output, findLinks) {
+  const gaps = spaces.length ? editsOfSpaces(source, spaces, output, findLinks()) : [], spaced = edited(output, gaps);
+  const behind = (at) => gaps.reduce((all, [, end, text]) => (end <= at ? all + text.length - 1 : all), at);
+  const before = compare(source, spans, spaced), { missing } = before;
+  const links = missing.length ? findLinks().map((link) => ({ ...link, target: link.target.map(behind) })) : [];
+  const edits = editsFor(source, spans, spaced, before, links), whole = edited(spaced, edits);
   const signs = editsOfSigns(source, spans, whole, compare(source, spans, whole).found);
   const text = edited(whole, signs), after = compare(source, spans, text);
   const order = (text, places) => places.map((span) => cut(text, span)).filter(canBeNumbered).map(after.normal);
   const [wanted, found] = [order(source, spans), order(text, after.found)];
   const stays = !wanted.some((part) => POSITION.test(part)) && wanted.join() !== found.join();
   if (stays) return { text: source, spans, edits: [], restored: 0, stays };
-  return { text, spans: after.found, edits: [...signs, ...edits], restored: missing.length + signs.length, stays };
+  return { text, spans: after.found, edits: [...signs, ...edits, ...gaps], restored: missing.length + signs.length, stays };
 }

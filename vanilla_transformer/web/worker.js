@@ -1,8 +1,8 @@
 // The model in a worker: greedy search for each line, kept parts, expected quality, alternatives on a word.
 import * as ort from "./runtime/ort.wasm.min.mjs";
 import { Tokenizer } from "./runtime/tokenizers.min.mjs";
-import { keep, keptSpans, withDoubledSigns } from "./kept.js";
-import { INVISIBLE, LINE_BREAKS, NO_WORD, REPEATED_PART, REPEATED_WORDS, SPACELESS, SURROUNDED } from "./patterns.js";
+import { edited, editsOfOtherSpaces, keep, keptSpans, withDoubledSigns } from "./kept.js";
+import { LINE_BREAKS, NO_WORD, REPEATED_PART, REPEATED_WORDS, SURROUNDED } from "./patterns.js";
 
 const here = new URL(".", import.meta.url);
 const count = (text) => Array.from(text).length;  // characters as Python counts them
@@ -125,19 +125,29 @@ function repeatsItself(text) {
   return [...words.matchAll(REPEATED_WORDS), ...small.matchAll(REPEATED_PART)].some((match) => /\p{L}/u.test(match[1]));
 }
 
-// What the model reads of a line: with placeholders of its own for the parts that stay.
+// What the model reads of a line: its own placeholders for the parts that stay, and one space for other white space.
 function readingOf(line, { before, tag, after }) {
-  const spans = keptSpans(line, site.keepsUnknown ? isUnknown : undefined);
-  let read = "", place = 0;
-  spans.forEach((span, index) => {  // the token for unknown characters would mislead the model
-    read += line.slice(place, span[0]) + (site.placeholders[index] ?? (span.isUnknown ? "" : line.slice(...span)));
-    place = span[1];
+  const spans = keptSpans(line, site.keepsUnknown ? isUnknown : undefined), others = editsOfOtherSpaces(line);
+  const parts = spans.map((span, index) => {  // the token for unknown characters would mislead the model
+    const read = site.placeholders[index] ?? (span.isUnknown ? "" : line.slice(...span).replace("% ", "%"));
+    const isGap = !read && line[span[0] - 1] === " ";
+    return [span[0] - isGap, span[1], read];
   });
-  read = tag + (read + line.slice(place)).trim().replace(
-    INVISIBLE, (run, at, all) => (
-      run === "\u00ad" ? "" : SPACELESS.test(all[at - 1] + all[at + run.length]) ? run : " "));
-  const inner = encoded(read);
-  return { line, spans, read, inner, ids: [...before, ...inner, ...after] };
+  const edits = [...parts, ...others].sort((one, other) => one[0] - other[0]), read = tag + edited(line, edits);
+  const inner = encoded(read), spaces = others.filter((edit) => edit[2]);
+  return { line, spans, spaces, edits, read, inner, ids: [...before, ...inner, ...after] };
+}
+
+// For each character that is read of a line, the part of the line that it stands for.
+function originsOf({ line, edits }) {
+  const plain = (begin, end) => Array.from({ length: Math.max(end - begin, 0) }, (_, at) => [begin + at, begin + at + 1]);
+  let place = 0;
+  const origins = edits.flatMap(([begin, end, { length }]) => {
+    const before = plain(place, begin);
+    place = end;
+    return [...before, ...Array.from({ length }, () => [begin, end])];
+  });
+  return [...origins, ...plain(place, line.length)];
 }
 
 // The text of tokens, with the parts that stay in place of their placeholders.
@@ -156,16 +166,18 @@ async function searchLine({ line, ids }, direction, signal, branch = {}) {
 
 // An output with its kept parts, and what is to be told about it.
 function finished(reading, result, { before, tag, language }) {
-  const { line, spans, read, inner, ids } = reading, { tokens, aligned, isComplete } = result;
+  const { line, read, inner, ids } = reading, { tokens, aligned, isComplete } = result;
   const text = writtenOf(reading, tokens);
   const findLinks = () => {
-    const sources = spansOf(inner, (some) => reader.decode(some, PLAIN), read)
-      .map((span) => span.map((at) => Math.max(at - tag.length, 0)));
-    const sourceOf = (index) => sources[aligned[index] - before.length] ?? [0, 0];
+    const origins = originsOf(reading), sources = spansOf(inner, (some) => reader.decode(some, PLAIN), read);
+    const sourceOf = (index) => {
+      const [begin, end] = sources[aligned[index] - before.length] ?? [0, 0];
+      return [origins[begin - tag.length]?.[0] ?? 0, origins[end - 1 - tag.length]?.[1] ?? 0];
+    };
     return spansOf(tokens, (some) => writtenOf(reading, some), text)
       .map((target, index) => ({ target, source: sourceOf(index) })).filter(({ target }) => target[0] < target[1]);
   };
-  const kept = keep(line, spans, text, findLinks);
+  const kept = keep(reading, text, findLinks);
   const signs = Array.from(line.replace(/\s/gu, "")), missing = signs.filter(isUnknown).length / signs.length;
   const facts = { repeated: repeatsItself(kept.text) && !repeatsItself(line), cut: !isComplete,
     stays: kept.stays, unknown: missing > 0, restored: kept.restored > 0 };
