@@ -112,6 +112,13 @@ def test_imports_of_rooms_run_one_way(path):
     assert not roots & {"scripts", "tests"}
 
 
+@pytest.mark.parametrize("room", IMPORTS)
+def test_the_table_of_imports_names_nothing_that_no_file_imports(room):
+    paths = [*(PACKAGE / room).rglob("*.py"), *PACKAGE.glob(f"{room}.py")]
+    used = {name for path in paths for name in rooms_imported(path.read_text())}
+    assert {*IMPORTS[room]} <= used
+
+
 def test_the_table_of_imports_has_no_circle_and_every_room():
     names = {
         path.name.removesuffix(".py") for path in PACKAGE.glob("[!_.]*") if path.suffix != ".typed"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from vanilla_transformer.registration import register, started_as_command
 
 if TYPE_CHECKING:
+    from vanilla_transformer.batches.encoding import encode
     from vanilla_transformer.data.arguments import DataArguments
-    from vanilla_transformer.data.encoding import encode
     from vanilla_transformer.data.parallel_data import load_parallel_data
     from vanilla_transformer.documents.formats import read_document
     from vanilla_transformer.documents.translation import translate_document
@@ -57,7 +57,7 @@ _MODULES_OF_OTHER_NAMES = {
     "Translator": "inference.translator",
     "VanillaTransformerConfig": "model.configuration_vanilla_transformer",
     "VanillaTransformerTokenizer": "model.tokenization_vanilla_transformer",
-    "encode": "data.encoding",
+    "encode": "batches.encoding",
     "load_parallel_data": "data.parallel_data",
     "read_document": "documents.formats",
     "read_lines": "files.text_files",

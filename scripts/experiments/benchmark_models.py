@@ -189,7 +189,7 @@ def save_system(system: str, options: argparse.Namespace, folder: Path) -> None:
     if kind in LOADED:
         model.save_pretrained(folder)
     else:
-        from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
+        from vanilla_transformer.weights.ctranslate2 import convert_to_ctranslate2
 
         words = " ".join(f"w{index}" for index in range(options.vocab_size - SPECIAL_TOKENS))
         tokenizer = VanillaTransformerTokenizer.train(

@@ -4,11 +4,11 @@ import pytest
 from datasets import Dataset, DatasetDict
 
 from vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.batches.encoding import encode
+from vanilla_transformer.batches.subwords import SampledSubwords
 from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.parallel_data import load_parallel_data
-from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.text.token_words import words_of_encoding
 from vanilla_transformer.text.word_alignment import parse_links, word_links
 

@@ -14,10 +14,10 @@ from datasets import Dataset, DatasetDict
 from transformers import AutoTokenizer
 
 from vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.batches.encoding import encode
 from vanilla_transformer.data import file_formats
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.cased_copies import add_cased_copies
-from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.memory_rows import annotate_memory
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.placeholders import with_placeholders

@@ -3,7 +3,6 @@
 import pytest
 from datasets import Dataset
 
-from vanilla_transformer.data.file_formats import LINKS
 from vanilla_transformer.data.placeholders import (
     share_of_placeholders,
     with_placeholders,
@@ -13,6 +12,7 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import (
     PLACEHOLDERS,
     VanillaTransformerTokenizer,
 )
+from vanilla_transformer.text.columns import LINKS
 from vanilla_transformer.text.readings import StandIns
 
 

@@ -7,7 +7,7 @@ import torch
 from opennmt_models import HEADS, INNER, SOURCE, TARGET, WIDTH, weights_of
 from safetensors.torch import save_file
 
-from vanilla_transformer.interop.sinusoids import sinusoids
+from vanilla_transformer.weights.sinusoids import sinusoids
 
 SPECIALS = {"bos_token": "<s>", "pad_token": "<blank>", "eos_token": "</s>", "unk_token": "<unk>"}
 MODEL = {

@@ -7,7 +7,7 @@ import torch
 from tiny_models import add_noise
 from torch import nn
 
-from vanilla_transformer.interop.sinusoids import sinusoids
+from vanilla_transformer.weights.sinusoids import sinusoids
 
 WIDTH, HEADS, INNER = 16, 2, 24
 SPECIALS = ["<unk>", "<blank>", "<s>", "</s>"]

@@ -1,43 +1,44 @@
-"""What each subpackage, and each file beside them, may import besides itself, from the ground up.
+"""What each subpackage, and each file beside them, imports besides itself, from the ground up.
 
 A test holds the code to it, and `docs/tables.py` makes the table of `docs/tour.md` of it.
 """
 
-BESIDE = (
-    *("names", "extras", "progress", "options", "command_line", "rules", "search"),
-    "registration",
-)
-IMPORTS = {
-    "names": (),
-    "extras": (),
-    "progress": (),
-    "options": ("names",),
-    "command_line": ("options",),
-    "rules": ("options",),
-    "model": (),
-    "web": (),
-    "registration": ("model",),
-    "search": ("model", "options"),
-    "text": ("model", "extras", "options"),
-    "files": ("model", "text", *BESIDE),
-    "data": ("model", "text", "files", *BESIDE),
-    "training": ("model", "text", "files", "data", *BESIDE),
-    "interop": ("model", "text", "files", "web", *BESIDE),
-    "inspection": ("model", "text", *BESIDE),
-    "inference": ("model", "text", "files", "interop", *BESIDE),
-    "run": ("model", "text", "files", "data", "training", "interop", "inference", *BESIDE),
-    "adapt": ("model", "text", "files", "data", "training", "interop", "inference", "run", *BESIDE),
-    "distil": (
-        *("model", "text", "files", "data", "training", "interop", "inference", "run"),
-        *BESIDE,
+_IMPORTS = {
+    "names": "",
+    "extras": "",
+    "progress": "",
+    "options": "names",
+    "command_line": "options",
+    "rules": "options",
+    "model": "",
+    "web": "",
+    "registration": "model",
+    "search": "options model",
+    "tokenizer_sides": "model",
+    "text": "extras model tokenizer_sides",
+    "files": "names extras text",
+    "weights": "model tokenizer_sides",
+    "batches": "progress model tokenizer_sides text files",
+    "data": "names options rules model tokenizer_sides text files",
+    "training": "names extras progress options rules model search text files batches",
+    "interop": "names extras model web search tokenizer_sides text files weights",
+    "inspection": "model tokenizer_sides",
+    "inference": "names extras progress options model search tokenizer_sides text files weights",
+    "run": (
+        "names extras progress options command_line rules model search tokenizer_sides text "
+        "files batches data training inference"
     ),
-    "documents": ("model", "text", "files", "inference", *BESIDE),
-    "__init__": (*("model", "text", "files", "data", "inference", "documents", "registration"),),
-    "serving": ("model", "text", "files", "inference", "documents", "web", "__init__", *BESIDE),
-    "page": ("model", "text", "files", "inference", "inspection", *BESIDE),
+    "adapt": "names progress options rules model text files data training interop inference run",
+    "distil": "names progress model text files data training inference run",
+    "documents": "extras model text files inference",
+    "__init__": "model registration text files batches data inference documents",
+    "serving": "options model web text files inference documents __init__",
+    "page": "names options model tokenizer_sides files inspection inference",
     "commands": (
-        *("model", "text", "files", "data", "training", "interop", "inspection", "inference"),
-        *("run", "adapt", "distil", "documents", "serving", "page", "__init__", *BESIDE),
+        "names extras progress options command_line rules registration search tokenizer_sides "
+        "text files weights data training interop inspection inference run adapt distil "
+        "documents __init__ serving page"
     ),
-    "__main__": ("commands",),
+    "__main__": "commands",
 }
+IMPORTS = {room: tuple(names.split()) for room, names in _IMPORTS.items()}

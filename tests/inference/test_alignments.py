@@ -11,8 +11,8 @@ from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.inference.engine_choice import Engines
 from vanilla_transformer.inference.engines import TransformersEngine
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.interop.ctranslate2 import aligning_heads
 from vanilla_transformer.model.tokenization_vanilla_transformer import KINDS
+from vanilla_transformer.weights.ctranslate2 import aligning_heads
 
 TEXTS = [" ".join(random.Random(number).choices("abcdefghijklmnop", k=6)) for number in range(24)]
 WORDS = ["hello wörld , the cat's mat .", "a cafe\u0301 ☃ snow", "你好 世界 x"]

@@ -20,8 +20,8 @@ from transformers import (
 )
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
-from vanilla_transformer.data.encoding import RowDirections, encode
-from vanilla_transformer.data.subwords import SampledSubwords
+from vanilla_transformer.batches.encoding import RowDirections, encode
+from vanilla_transformer.batches.subwords import SampledSubwords
 from vanilla_transformer.inference import stages
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary

@@ -21,8 +21,8 @@ from vanilla_transformer.inference.results import (
 from vanilla_transformer.inference.segments import Output
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.inspection.attention_maps import attention_maps
-from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
 from vanilla_transformer.run.adapters import add_adapters
+from vanilla_transformer.weights.ctranslate2 import convert_to_ctranslate2
 
 LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
 PAIRS = list(zip(NOUNS, reversed(NOUNS), strict=True))

@@ -13,10 +13,10 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MBartTokenizer
 
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.comparison import compare_logits
-from vanilla_transformer.interop.ctranslate2 import make_specification
 from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.hf_models import from_transformers
+from vanilla_transformer.weights.ctranslate2 import make_specification
 
 EQUAL_HEADS = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
 

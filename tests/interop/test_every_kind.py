@@ -17,7 +17,7 @@ from vanilla_transformer.serving.models import load_models
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Settings, parse_model
 from vanilla_transformer.text.kept import kept_spans
-from vanilla_transformer.text.tokenizer_sides import vocabulary_of
+from vanilla_transformer.tokenizer_sides import vocabulary_of
 
 NO_TOKENIZER = ("table", "torch", "system-a")
 """Kinds without a tokenizer."""

@@ -15,7 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
-from vanilla_transformer.text.tokenizer_sides import vocabulary_of
+from vanilla_transformer.tokenizer_sides import vocabulary_of
 
 TAG = "<2pl>"
 PAIRS = tuple(zip(SOURCE, TARGET, strict=True))

@@ -14,8 +14,8 @@ from test_argos import pack, unpacked  # noqa: F401 - a fixture
 from tiny_models import make_model
 
 from vanilla_transformer.commands.program import main, run_subcommand
-from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
 from vanilla_transformer.interop.recognition import recognise, recognised_kind
+from vanilla_transformer.weights.ctranslate2 import convert_to_ctranslate2
 
 
 @pytest.fixture(scope="module")

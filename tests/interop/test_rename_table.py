@@ -9,8 +9,8 @@ from tiny_models import add_noise
 from transformers import AutoModelForSeq2SeqLM
 
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.interop.match_weights import WeightRule, fit_weights, rename_weights
 from vanilla_transformer.interop.rename_table import read_table, read_with_table
+from vanilla_transformer.weights.match_weights import WeightRule, fit_weights, rename_weights
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from programs import REPOSITORY
 from tiny_models import make_model
 
 from vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
 from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
 from vanilla_transformer.interop.sentencepiece_models import sentencepiece_backend, sentencepiece_of
 from vanilla_transformer.interop.vocabularies import align_vocabularies, make_tokenizer
+from vanilla_transformer.weights.ctranslate2 import convert_to_ctranslate2
 
 TEXTS = [
     *(REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines(),

@@ -11,7 +11,7 @@ from gpu_stand_ins import pack_in_one_size, pretend_to_pack
 from torch.nn.utils.rnn import pad_sequence
 
 from vanilla_transformer import VanillaTransformerForSequenceClassification
-from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
+from vanilla_transformer.batches.token_budget import TokenBudgetBatchSampler
 from vanilla_transformer.model import attention_functions
 from vanilla_transformer.training.captured_steps import MOST_SIZES, pack_batch, sizes_for
 

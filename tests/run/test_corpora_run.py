@@ -8,7 +8,7 @@ from made_up_language import arguments, main
 from safetensors.torch import load_file
 
 from vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.data import mixing
+from vanilla_transformer.batches import mixing
 from vanilla_transformer.files.text_files import read_lines
 
 

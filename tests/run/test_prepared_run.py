@@ -10,8 +10,8 @@ import pytest
 from datasets import Dataset
 from made_up_language import arguments
 
+from vanilla_transformer.batches import encoding, shards
 from vanilla_transformer.commands.program import main
-from vanilla_transformer.data import encoding, shards
 from vanilla_transformer.run.loading import tokenizer_sample
 
 COURSE = {"lr_scheduler_type": "constant", "save_strategy": "steps", "save_steps": 2}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vanilla_transformer.files.glossaries import as_glossary
+from vanilla_transformer.inference.glossaries import as_glossary
 from vanilla_transformer.text.edits import apply_edits
 from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.terms import (

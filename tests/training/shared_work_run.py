@@ -13,8 +13,8 @@ import datasets
 from made_up_language import arguments
 from several_processes import write_report
 
+from vanilla_transformer.batches import encoding
 from vanilla_transformer.commands.program import main
-from vanilla_transformer.data import encoding
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.run import encoded_data
 

@@ -10,7 +10,7 @@ from tiny_training import losses, model, rows, tokenizer, trainer
 from torch.utils.data import DataLoader
 from transformers import DataCollatorForSeq2Seq, get_scheduler
 
-from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
+from vanilla_transformer.batches.token_budget import TokenBudgetBatchSampler, token_lengths
 from vanilla_transformer.training.muon import make_muon
 
 BUDGET, STEPS, BATCHES_PER_STEP, SEED = 60, 8, 2, 42

@@ -14,7 +14,6 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.corpus_entries import shares_of
 from vanilla_transformer.data.parallel_data import load_parallel_data
-from vanilla_transformer.data.row_languages import LANGUAGE_COLUMNS, languages_of_rows
 from vanilla_transformer.files.atomic_files import write_atomic
 from vanilla_transformer.files.file_contents import text_digest
 from vanilla_transformer.files.text_files import as_cell, on_one_line, read_lines
@@ -25,6 +24,7 @@ from vanilla_transformer.progress import print_message
 from vanilla_transformer.rules import Rule, check_rules
 from vanilla_transformer.run.options import ModelArguments
 from vanilla_transformer.run.parsing import read_given
+from vanilla_transformer.text.columns import LANGUAGE_COLUMNS, languages_of_rows
 
 _OF_DATA = ("case_augment", "terms", "memory", *LANGUAGE_COLUMNS)
 _OF_TRAINING = (

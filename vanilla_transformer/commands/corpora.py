@@ -25,8 +25,8 @@ def run(options: Options) -> None:
     from vanilla_transformer.data.corpus_reports import count_reasons, dropped_examples
     from vanilla_transformer.data.near_twins import is_twin, memory_of_sources
     from vanilla_transformer.data.parallel_data import load_tables
-    from vanilla_transformer.data.row_languages import split_tag
     from vanilla_transformer.run.parsing import read_given
+    from vanilla_transformer.text.columns import split_tag
 
     with usage_errors():
         given, _ = read_given([options.recipe])

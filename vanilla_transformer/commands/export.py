@@ -146,7 +146,7 @@ def run(options: Options) -> None:
             )
             use = f"`python -m http.server -d {path}` shows it"
         elif options.to == "ctranslate2":
-            from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
+            from vanilla_transformer.weights.ctranslate2 import convert_to_ctranslate2
 
             convert_to_ctranslate2(
                 model, tokenizer, unfinished, options.quantization, options.positions

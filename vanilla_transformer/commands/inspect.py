@@ -118,7 +118,7 @@ def _show_shapes(
 ) -> None:
     from vanilla_transformer.files.loading import load_tokenizer
     from vanilla_transformer.inspection.shapes import shape_walk
-    from vanilla_transformer.text.tokenizer_sides import target_side
+    from vanilla_transformer.tokenizer_sides import target_side
 
     if options.text is None:
         inputs = dict(model.dummy_inputs)

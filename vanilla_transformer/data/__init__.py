@@ -1,1 +1,1 @@
-"""Corpora to batches: entries, files and data sets, filters, token ids, token budgets."""
+"""Corpora to pairs of texts: entries, files and data sets, filters, terms and memories."""

@@ -5,11 +5,11 @@ from functools import cached_property
 from typing import Any
 
 from vanilla_transformer.data.corpus_entries import Corpus, read_entries
-from vanilla_transformer.data.filters import Languages
 from vanilla_transformer.files.text_files import suffix_of
 from vanilla_transformer.names import ANNOTATE
 from vanilla_transformer.options import option
 from vanilla_transformer.rules import Rule, check_rules
+from vanilla_transformer.text.languages import Languages
 
 SPLITS = ("train", "validation", "test")
 LIMITS = dict(

@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
-from vanilla_transformer.data.filters import Languages, active_filters
+from vanilla_transformer.data.filters import active_filters
 from vanilla_transformer.files.text_files import suffix_of
 from vanilla_transformer.rules import Rule, check_rules, refuse
-from vanilla_transformer.text.languages import standard_tag
+from vanilla_transformer.text.languages import Languages, standard_tag
 
 INLINE = ("keep", "drop")
 """Treatments of the codes of inline elements of a .tmx, such as `<ph>&lt;br/&gt;</ph>`."""

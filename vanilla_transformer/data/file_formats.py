@@ -12,7 +12,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import datasets
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from datasets import (
@@ -29,12 +28,12 @@ from datasets.table import MemoryMappedTable
 
 from vanilla_transformer.data.arguments import FORMATS
 from vanilla_transformer.data.corpus_entries import Corpus
-from vanilla_transformer.data.row_languages import LANGUAGE_COLUMNS
-from vanilla_transformer.data.shards import write_tables
 from vanilla_transformer.files.atomic_files import explained_full_disk
 from vanilla_transformer.files.file_contents import content_digest, readers_digest, text_digest
+from vanilla_transformer.files.tables import cache_folder, write_tables
 from vanilla_transformer.files.text_files import read_line_pairs, read_lines, suffix_of
 from vanilla_transformer.files.tmx import read_tmx
+from vanilla_transformer.text.columns import LANGUAGE_COLUMNS, LINKS
 from vanilla_transformer.text.word_alignment import count_words, parse_links
 
 _LONGEST_FIELD = 2**31 - 1
@@ -232,11 +231,6 @@ def _check_references(references: Any, origin: str, number: int) -> list[str]:
 # The cache ----------------------------------------------------------------------------------------
 
 
-def cache_folder() -> Path:
-    """Returns the folder of this package in the cache of `datasets`."""
-    return Path(datasets.config.HF_DATASETS_CACHE, "vanilla_transformer")
-
-
 def cached_table(
     rows: Iterator[tuple[Any, ...]], features: Features, key: str, origin: str, folder: Path | None
 ) -> Dataset:
@@ -281,10 +275,6 @@ def _tables_of(rows: Iterator[tuple[Any, ...]], schema: pa.Schema) -> Iterator[p
 
 
 # Links of words -----------------------------------------------------------------------------------
-
-
-LINKS = "alignment"
-"""Name of the column of links: lines in Pharaoh's format, and after encoding links of tokens."""
 
 
 def add_links(pairs: Dataset, path: str) -> Dataset:

@@ -9,7 +9,13 @@ from unicodedata import decimal, normalize
 
 import regex
 
-from vanilla_transformer.text.languages import are_related, is_detectable, letters_of, may_be_in
+from vanilla_transformer.text.languages import (
+    Languages,
+    are_related,
+    is_detectable,
+    letters_of,
+    may_be_in,
+)
 from vanilla_transformer.text.patterns import find_patterns
 from vanilla_transformer.text.printf import comparable_form
 
@@ -26,9 +32,6 @@ _MARKUP = regex.compile(  # not <file>, which a translation translates
     r"|<(?:a|b|big|br|code|div|em|font|h[1-6]|hr|i|img|li|ol|p|pre|q|s|small|span|strong|sub|sup"
     r"|table|td|th|tr|tt|u|ul)\b"
 )
-
-Languages = tuple[str | None, str | None]
-"""The codes of source and target; None: it is not known."""
 
 
 class Filter(NamedTuple):

@@ -22,11 +22,16 @@ from vanilla_transformer.data.corpus_reports import (
     rows_with_reason,
 )
 from vanilla_transformer.data.file_formats import add_links, cached_table, open_data_set, read_pairs
-from vanilla_transformer.data.filters import Languages, are_swapped, pair_key, reasons_to_drop
+from vanilla_transformer.data.filters import are_swapped, pair_key, reasons_to_drop
 from vanilla_transformer.data.near_twins import is_twin, memory_of_sources
-from vanilla_transformer.data.row_languages import LANGUAGE_COLUMNS, languages_of_rows, split_tag
 from vanilla_transformer.files.file_contents import content_digest, text_digest
 from vanilla_transformer.files.text_files import suffix_of
+from vanilla_transformer.text.columns import (
+    LANGUAGE_COLUMNS,
+    languages_of_rows,
+    split_tag,
+)
+from vanilla_transformer.text.languages import Languages
 from vanilla_transformer.text.memory import Memory
 
 logger = logging.get_logger(__name__)

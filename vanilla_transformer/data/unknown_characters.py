@@ -6,7 +6,7 @@ from typing import Any
 
 from vanilla_transformer.text.lines import count_characters
 from vanilla_transformer.text.token_words import unknown_spans
-from vanilla_transformer.text.tokenizer_sides import vocabulary_of
+from vanilla_transformer.tokenizer_sides import vocabulary_of
 
 MOST_UNKNOWN = 0.05
 """The largest share of unknown characters with which a training makes sense."""

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.data.filters import Languages
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.distil.filters import judged
 from vanilla_transformer.distil.labels import Labels, choose_texts
@@ -38,7 +37,8 @@ from vanilla_transformer.progress import print_message
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.defaults import RunFacts, choose_defaults
 from vanilla_transformer.run.parsing import ARCHITECTURE_FIELDS, RunArguments
-from vanilla_transformer.run.score_tokenizers import references_of
+from vanilla_transformer.text.columns import references_of
+from vanilla_transformer.text.languages import Languages
 from vanilla_transformer.training.metrics import as_lists
 
 LAYERS = {"encoder_layers": 6, "decoder_layers": 2}

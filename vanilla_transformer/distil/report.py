@@ -10,7 +10,6 @@ from typing import Any
 from datasets import Dataset
 from huggingface_hub import ModelCard
 
-from vanilla_transformer.data.row_languages import with_languages
 from vanilla_transformer.distil.labels import Labels
 from vanilla_transformer.files.atomic_files import write_atomic
 from vanilla_transformer.files.loading import load_model
@@ -20,6 +19,7 @@ from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.progress import without_messages
 from vanilla_transformer.run.comparison import SIGNIFICANT, compare_outputs, describe_comparison
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
+from vanilla_transformer.text.columns import with_languages
 
 _BYTES_OF_TOKEN, _BYTES_OF_CODE = 66, 43_000
 """A token in the vocabulary and in `tokenizer.json`, and the tokenizer's code and settings.

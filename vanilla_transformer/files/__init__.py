@@ -1,1 +1,1 @@
-"""Files: written whole or not at all, read as texts, JSON and pairs, locked; folders of models."""
+"""Files: written whole or not at all, locked; texts, JSON, pairs, tables; folders of models."""

@@ -54,6 +54,7 @@ def readers_digest() -> str:
     So nothing is taken from a cache that other code has filled.
     """
     package = Path(__file__).parents[1]
-    parts = ("data/*", "files/*", "text/*", "model/directions", "model/tokenization_*", "names")
+    folders = ("data/*", "batches/*", "files/*", "text/*")
+    parts = (*folders, "model/directions", "model/tokenization_*", "names", "tokenizer_sides")
     files = [path for part in parts for path in package.glob(f"{part}.py")]
     return text_digest(" ".join(content_digest(path) for path in sorted(files)))

@@ -18,7 +18,7 @@ from transformers import GenerationConfig
 from vanilla_transformer.model.inputs import end_tokens_of
 from vanilla_transformer.search import Search
 from vanilla_transformer.text.languages import word_parts, words_have_spaces
-from vanilla_transformer.text.tokenizer_sides import vocabulary_of
+from vanilla_transformer.tokenizer_sides import vocabulary_of
 
 Ids = tuple[int, ...]
 TermIds = tuple[Ids, Ids]

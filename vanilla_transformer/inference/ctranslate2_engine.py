@@ -17,17 +17,17 @@ from vanilla_transformer.files.file_contents import content_digest
 from vanilla_transformer.files.loading import load_weights
 from vanilla_transformer.files.model_directory import model_files
 from vanilla_transformer.inference.engines import Hypothesis, Ids
-from vanilla_transformer.interop.ctranslate2 import (
+from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
+from vanilla_transformer.search import Search, needed_start, start_token_of
+from vanilla_transformer.tokenizer_sides import unnamed_ids
+from vanilla_transformer.weights.ctranslate2 import (
     LAYOUT,
     POSITIONS,
     aligning_heads,
     convert_to_ctranslate2,
     end_token_of,
 )
-from vanilla_transformer.interop.vocabularies import vocabularies_of
-from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
-from vanilla_transformer.search import Search, needed_start, start_token_of
-from vanilla_transformer.text.tokenizer_sides import unnamed_ids
+from vanilla_transformer.weights.token_rows import vocabularies_of
 
 _TAKEN_OVER = (
     *("num_beams", "num_return_sequences", "length_penalty", "early_stopping"),

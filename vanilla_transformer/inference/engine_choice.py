@@ -139,7 +139,7 @@ def _limits_of_ctranslate2(num_models: int, config: Any, device: str) -> list[st
     """Lists why CTranslate2 cannot compute models; for a search, its `problems` does."""
     if find_spec("ctranslate2") is None:
         return ['it is not installed (`pip install ".[ctranslate2]"`)']
-    from vanilla_transformer.interop.ctranslate2 import problems_for_ctranslate2
+    from vanilla_transformer.weights.ctranslate2 import problems_for_ctranslate2
 
     problems = problems_for_ctranslate2(config, holds_start=False)
     limits = [problem.removesuffix(".") for problem in problems]

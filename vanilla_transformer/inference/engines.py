@@ -20,11 +20,11 @@ from transformers import (
 )
 
 from vanilla_transformer.inference.constrained import TermIds, WordJoins, with_terms
+from vanilla_transformer.model.configuration_vanilla_transformer import aligning_layer
 from vanilla_transformer.model.evaluation import banned_ids, evaluation_mode
 from vanilla_transformer.model.inputs import end_tokens_of, shift_right
 from vanilla_transformer.search import Search
-from vanilla_transformer.text.tokenizer_sides import target_side, unnamed_ids, vocabulary_of
-from vanilla_transformer.text.word_alignment import aligning_layer
+from vanilla_transformer.tokenizer_sides import target_side, unnamed_ids, vocabulary_of
 
 Ids = Sequence[int]
 

@@ -29,7 +29,7 @@ from vanilla_transformer.text.readings import Reading, StandIns, edits_of_other_
 from vanilla_transformer.text.sentences import Cut, cut_line, split_sentences
 from vanilla_transformer.text.terms import edits_to_annotate
 from vanilla_transformer.text.token_words import spans_of_encoding, spans_of_ids, unknown_spans
-from vanilla_transformer.text.tokenizer_sides import (
+from vanilla_transformer.tokenizer_sides import (
     call_tokenizer,
     has_two_vocabularies,
     target_side,

@@ -20,7 +20,7 @@ from vanilla_transformer.text.printf import may_be_numbered
 from vanilla_transformer.text.repetition import tokens_not_repeated
 from vanilla_transformer.text.sentences import Cut
 from vanilla_transformer.text.terms import edits_to_exchange, missing_targets
-from vanilla_transformer.text.tokenizer_sides import vocabulary_of
+from vanilla_transformer.tokenizer_sides import vocabulary_of
 
 logger = logging.get_logger(__name__)
 

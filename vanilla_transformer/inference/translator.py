@@ -11,7 +11,6 @@ from typing import Any, Self
 from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
 
-from vanilla_transformer.files.glossaries import as_glossary
 from vanilla_transformer.files.loading import (
     default_device,
     load_generation_settings,
@@ -26,6 +25,7 @@ from vanilla_transformer.inference.engine_choice import (
     load_engines,
 )
 from vanilla_transformer.inference.engines import TransformersEngine
+from vanilla_transformer.inference.glossaries import as_glossary
 from vanilla_transformer.inference.job import Call, Demands, Job, JobText
 from vanilla_transformer.inference.joining import Joiner
 from vanilla_transformer.inference.memory_use import MemoryUse, decide_memory_uses

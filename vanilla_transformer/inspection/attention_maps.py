@@ -11,7 +11,7 @@ from vanilla_transformer.model.evaluation import banned_ids, evaluation_mode
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.text.tokenizer_sides import target_side, tokens_of_ids, unnamed_ids
+from vanilla_transformer.tokenizer_sides import target_side, tokens_of_ids, unnamed_ids
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

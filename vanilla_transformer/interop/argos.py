@@ -29,7 +29,7 @@ from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
 from vanilla_transformer.interop.formats import Imported
 from vanilla_transformer.interop.tokenizers import PROBES
 from vanilla_transformer.interop.vocabularies import pieces_of
-from vanilla_transformer.text.tokenizer_sides import (
+from vanilla_transformer.tokenizer_sides import (
     ids_of_target_tokens,
     tokens_of_ids,
     vocabulary_of,
@@ -117,7 +117,7 @@ def export_to_argos(
     Returns:
         Notes for the user, one sentence each.
     """
-    from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
+    from vanilla_transformer.weights.ctranslate2 import convert_to_ctranslate2
 
     codes = [code for code, _ in languages]
     try:

@@ -30,7 +30,7 @@ from vanilla_transformer.names import DOUBTFUL
 from vanilla_transformer.search import Search, needed_start
 from vanilla_transformer.text.languages import known_tag, words_have_spaces
 from vanilla_transformer.text.repetition import tokens_not_repeated
-from vanilla_transformer.text.tokenizer_sides import has_two_vocabularies, vocabulary_of
+from vanilla_transformer.tokenizer_sides import has_two_vocabularies, vocabulary_of
 from vanilla_transformer.web import FOLDER as WEB
 from vanilla_transformer.web import PAGE
 

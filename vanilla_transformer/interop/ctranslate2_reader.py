@@ -17,16 +17,16 @@ import numpy as np
 import torch
 
 from vanilla_transformer.files.file_contents import read_object
-from vanilla_transformer.interop.ctranslate2_variables import read_model
 from vanilla_transformer.interop.formats import Imported
-from vanilla_transformer.interop.match_weights import RenamedWeights
-from vanilla_transformer.interop.model_bin import ModelBin, read_model_bin
 from vanilla_transformer.interop.vocabularies import (
     Vocabularies,
     align_vocabularies,
     build_with_vocabularies,
     make_tokenizer,
 )
+from vanilla_transformer.weights.ctranslate2_variables import read_model
+from vanilla_transformer.weights.match_weights import RenamedWeights
+from vanilla_transformer.weights.model_bin import ModelBin, read_model_bin
 
 
 def read_ctranslate2(

@@ -16,14 +16,6 @@ import torch
 from vanilla_transformer.files.file_contents import read_object
 from vanilla_transformer.interop.checkpoint_files import read_state_dict
 from vanilla_transformer.interop.formats import Imported
-from vanilla_transformer.interop.match_weights import (
-    Target,
-    WeightRule,
-    find_differences,
-    find_unknown_values,
-    raise_problems,
-    rename_weights,
-)
 from vanilla_transformer.interop.opennmt import (
     NORMS,
     POSITIONS,
@@ -32,7 +24,15 @@ from vanilla_transformer.interop.opennmt import (
     import_with_words,
     stack_rules,
 )
-from vanilla_transformer.interop.sinusoids import SINUSOIDS
+from vanilla_transformer.weights.match_weights import (
+    Target,
+    WeightRule,
+    find_differences,
+    find_unknown_values,
+    raise_problems,
+    rename_weights,
+)
+from vanilla_transformer.weights.sinusoids import SINUSOIDS
 
 ACTIVATIONS = {
     "relu": ("relu", False),

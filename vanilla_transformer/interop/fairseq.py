@@ -24,7 +24,14 @@ from transformers.utils import logging
 
 from vanilla_transformer.interop.checkpoint_files import read_training_checkpoint
 from vanilla_transformer.interop.formats import Imported
-from vanilla_transformer.interop.match_weights import (
+from vanilla_transformer.interop.tokenizers import word_backend
+from vanilla_transformer.model.tokenization_vanilla_transformer import (
+    EOS_TOKEN,
+    SPECIAL_TOKENS,
+    UNK_TOKEN,
+    VanillaTransformerTokenizer,
+)
+from vanilla_transformer.weights.match_weights import (
     Rules,
     WeightRule,
     build_model,
@@ -35,13 +42,6 @@ from vanilla_transformer.interop.match_weights import (
     raise_problems,
     rename_weights,
     with_defaults,
-)
-from vanilla_transformer.interop.tokenizers import word_backend
-from vanilla_transformer.model.tokenization_vanilla_transformer import (
-    EOS_TOKEN,
-    SPECIAL_TOKENS,
-    UNK_TOKEN,
-    VanillaTransformerTokenizer,
 )
 
 logger = logging.get_logger(__name__)

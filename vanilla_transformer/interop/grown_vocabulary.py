@@ -15,7 +15,7 @@ from vanilla_transformer.interop.trimmed_vocabulary import (
     set_rows,
 )
 from vanilla_transformer.model.directions import in_language
-from vanilla_transformer.text.tokenizer_sides import call_tokenizer
+from vanilla_transformer.tokenizer_sides import call_tokenizer
 
 
 def grow_vocabulary(

@@ -28,12 +28,12 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from vanilla_transformer.interop import exact_rewrites as rewrites
-from vanilla_transformer.interop.exact_rewrites import Rewrite
 from vanilla_transformer.interop.hf_mapping import Family
-from vanilla_transformer.interop.match_weights import Rules, WeightRule, layer_rules
-from vanilla_transformer.interop.sinusoids import SINUSOIDS
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.weights import exact_rewrites as rewrites
+from vanilla_transformer.weights.exact_rewrites import Rewrite
+from vanilla_transformer.weights.match_weights import Rules, WeightRule, layer_rules
+from vanilla_transformer.weights.sinusoids import SINUSOIDS
 
 _FOR_ANY_CLASS = (rewrites.repeat_key_value_heads, rewrites.fold_residual_scale)
 _OPTIONS = {

@@ -14,8 +14,12 @@ import torch
 from torch import nn
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
-from vanilla_transformer.interop.exact_rewrites import Rewrite
-from vanilla_transformer.interop.match_weights import (
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+)
+from vanilla_transformer.weights.exact_rewrites import Rewrite
+from vanilla_transformer.weights.match_weights import (
     SHARED_TABLE,
     SOURCE_TABLE,
     Rules,
@@ -25,11 +29,7 @@ from vanilla_transformer.interop.match_weights import (
     rename_weights,
     sharing_fields,
 )
-from vanilla_transformer.interop.supported_fields import fields_with_effect
-from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.model.modeling_vanilla_transformer import (
-    VanillaTransformerForConditionalGeneration,
-)
+from vanilla_transformer.weights.supported_fields import fields_with_effect
 
 _HEAD_BIAS = "lm_head.bias"
 

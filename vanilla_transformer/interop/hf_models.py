@@ -21,7 +21,6 @@ from transformers import (
 
 from vanilla_transformer.interop.checkpoint_files import reason_of
 from vanilla_transformer.interop.comparison import Comparison, compare_models
-from vanilla_transformer.interop.exact_rewrites import ModelState, state_of
 from vanilla_transformer.interop.formats import KINDS, Imported
 from vanilla_transformer.interop.funnel import check_agreement, name_of, write_card
 from vanilla_transformer.interop.hf_families import FAMILIES
@@ -32,13 +31,14 @@ from vanilla_transformer.interop.hf_mapping import (
     find_fields_in_the_way,
     import_model,
 )
-from vanilla_transformer.interop.match_weights import build_model, raise_problems
 from vanilla_transformer.interop.tokenizers import load_tokenizer, save_plain_tokenizer
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.text.tokenizer_sides import unnamed_ids
+from vanilla_transformer.tokenizer_sides import unnamed_ids
+from vanilla_transformer.weights.exact_rewrites import ModelState, state_of
+from vanilla_transformer.weights.match_weights import build_model, raise_problems
 
 _FORCED_TOKENS = ("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids", "suppress_tokens")
 """Settings of `generate()` that old configs hold, and that change the outputs."""

@@ -27,7 +27,14 @@ from transformers import GenerationConfig
 
 from vanilla_transformer.interop.checkpoint_files import parse_yaml
 from vanilla_transformer.interop.formats import Imported
-from vanilla_transformer.interop.match_weights import (
+from vanilla_transformer.interop.sentencepiece_models import UNKNOWN, read_sentencepiece
+from vanilla_transformer.interop.vocabularies import (
+    align_vocabularies,
+    build_with_vocabularies,
+    check_tables,
+    make_tokenizer,
+)
+from vanilla_transformer.weights.match_weights import (
     SOURCE_TABLE,
     TARGET_TABLE,
     RenamedWeights,
@@ -37,13 +44,6 @@ from vanilla_transformer.interop.match_weights import (
     layers_of,
     raise_problems,
     rename_weights,
-)
-from vanilla_transformer.interop.sentencepiece_models import UNKNOWN, read_sentencepiece
-from vanilla_transformer.interop.vocabularies import (
-    align_vocabularies,
-    build_with_vocabularies,
-    check_tables,
-    make_tokenizer,
 )
 
 OPTIONS = "special:model.yml"

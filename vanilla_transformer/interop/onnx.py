@@ -46,12 +46,12 @@ from transformers.modeling_outputs import BaseModelOutput
 from vanilla_transformer.interop.comparison import Comparison, compare_logits
 from vanilla_transformer.interop.funnel import check_agreement
 from vanilla_transformer.interop.tokenizers import save_plain_tokenizer
+from vanilla_transformer.model.configuration_vanilla_transformer import aligning_layer
 from vanilla_transformer.model.evaluation import banned_ids
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.text.tokenizer_sides import unnamed_ids
-from vanilla_transformer.text.word_alignment import aligning_layer
+from vanilla_transformer.tokenizer_sides import unnamed_ids
 
 OPSET = 20
 """Version of ONNX's set of operators that the graphs use."""

@@ -19,7 +19,12 @@ import torch
 
 from vanilla_transformer.interop.checkpoint_files import read_training_checkpoint
 from vanilla_transformer.interop.formats import Imported
-from vanilla_transformer.interop.match_weights import (
+from vanilla_transformer.interop.vocabularies import (
+    align_vocabularies,
+    build_with_vocabularies,
+    make_tokenizer,
+)
+from vanilla_transformer.weights.match_weights import (
     RenamedWeights,
     Rules,
     Target,
@@ -30,11 +35,6 @@ from vanilla_transformer.interop.match_weights import (
     raise_problems,
     rename_weights,
     with_defaults,
-)
-from vanilla_transformer.interop.vocabularies import (
-    align_vocabularies,
-    build_with_vocabularies,
-    make_tokenizer,
 )
 
 SPECIAL_TOKENS = {

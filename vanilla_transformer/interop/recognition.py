@@ -93,7 +93,7 @@ def _look_at_argos(path: Path) -> Recognised:
 
 
 def _look_at_ctranslate2(path: Path) -> Recognised:
-    from vanilla_transformer.interop.model_bin import read_model_bin
+    from vanilla_transformer.weights.model_bin import read_model_bin
 
     file = read_model_bin(path)
     kinds = ("ctranslate2",) if file.specification == "TransformerSpec" else ()

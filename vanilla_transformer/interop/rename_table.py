@@ -16,7 +16,7 @@ from typing import Any
 
 from vanilla_transformer.interop.checkpoint_files import read_state_dict, read_yaml
 from vanilla_transformer.interop.formats import Imported
-from vanilla_transformer.interop.match_weights import (
+from vanilla_transformer.weights.match_weights import (
     Rules,
     Target,
     WeightRule,

@@ -10,7 +10,6 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from vanilla_transformer.files.file_contents import read_object
-from vanilla_transformer.interop.match_weights import raise_problems
 from vanilla_transformer.model.directions import in_language
 from vanilla_transformer.model.tokenization_vanilla_transformer import (
     ZERO_WIDTH,
@@ -18,6 +17,7 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import (
     lower_case,
     puts_space_before,
 )
+from vanilla_transformer.weights.match_weights import raise_problems
 
 PROBES = (
     "Hello, world! This is a test of 3 sentences.",

@@ -17,7 +17,7 @@ import torch
 
 from vanilla_transformer.interop.checkpoint_files import read_rename_rules, read_state_dict
 from vanilla_transformer.interop.formats import Imported
-from vanilla_transformer.interop.match_weights import (
+from vanilla_transformer.weights.match_weights import (
     SOURCE_TABLE,
     TARGET_TABLE,
     RenamedWeights,
@@ -32,7 +32,7 @@ from vanilla_transformer.interop.match_weights import (
     rename_weights,
     sharing_fields,
 )
-from vanilla_transformer.interop.sinusoids import SINUSOIDS
+from vanilla_transformer.weights.sinusoids import SINUSOIDS
 
 _FIRST = re.compile(r"(.*?)encoder\.layers\.0\.self_attn\.in_proj_weight")
 

@@ -20,7 +20,6 @@ from transformers import AutoTokenizer
 from vanilla_transformer.files.atomic_files import check_output_directory, replaced_directory
 from vanilla_transformer.files.text_files import read_lines
 from vanilla_transformer.interop.funnel import name_of, write_card
-from vanilla_transformer.interop.match_weights import raise_problems
 from vanilla_transformer.interop.tokenizer_tables import (
     Table,
     characters_of,
@@ -33,6 +32,7 @@ from vanilla_transformer.model.directions import in_language
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
+from vanilla_transformer.weights.match_weights import raise_problems
 
 CHECKED_LINES = 1000
 """Number of lines of each side whose ids are compared before the model is saved."""

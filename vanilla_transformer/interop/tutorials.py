@@ -23,7 +23,14 @@ import torch.nn.functional as F
 
 from vanilla_transformer.interop.checkpoint_files import read_rename_rules, read_state_dict
 from vanilla_transformer.interop.formats import Imported
-from vanilla_transformer.interop.match_weights import (
+from vanilla_transformer.interop.opennmt import OLD_NORMS
+from vanilla_transformer.model.configuration_vanilla_transformer import (
+    SIZES,
+    VanillaTransformerConfig,
+)
+from vanilla_transformer.model.modeling_vanilla_transformer import VanillaTransformerModel
+from vanilla_transformer.model.presets import PRESETS
+from vanilla_transformer.weights.match_weights import (
     SOURCE_TABLE,
     TARGET_TABLE,
     RenamedWeights,
@@ -36,13 +43,6 @@ from vanilla_transformer.interop.match_weights import (
     rename_weights,
     sharing_fields,
 )
-from vanilla_transformer.interop.opennmt import OLD_NORMS
-from vanilla_transformer.model.configuration_vanilla_transformer import (
-    SIZES,
-    VanillaTransformerConfig,
-)
-from vanilla_transformer.model.modeling_vanilla_transformer import VanillaTransformerModel
-from vanilla_transformer.model.presets import PRESETS
 
 _SPELLINGS: Rules = {
     r"(.*norm\d?)\.(?:gain|gamma)": r"\1.weight",

@@ -12,7 +12,14 @@ from typing import Any
 
 import torch
 
-from vanilla_transformer.interop.match_weights import (
+from vanilla_transformer.interop.sentencepiece_models import (
+    read_sentencepiece,
+    sentencepiece_backend,
+    sentencepiece_of,
+)
+from vanilla_transformer.interop.tokenizers import load_tokenizer, set_ends, word_backend
+from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.weights.match_weights import (
     SOURCE_TABLE,
     TARGET_TABLE,
     RenamedWeights,
@@ -21,15 +28,6 @@ from vanilla_transformer.interop.match_weights import (
     raise_problems,
     sharing_fields,
 )
-from vanilla_transformer.interop.sentencepiece_models import (
-    read_sentencepiece,
-    sentencepiece_backend,
-    sentencepiece_of,
-)
-from vanilla_transformer.interop.tokenizers import load_tokenizer, set_ends, word_backend
-from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.text.tokenizer_sides import vocabulary_of
 
 PADS = ("<pad>", "<blank>", "[PAD]")
 """The names of padding tokens."""
@@ -218,23 +216,6 @@ def build_with_vocabularies(
         weights["lm_head.bias"] = _rearrange_rows(bias, target, BIAS_OF_ADDED)
     fields = {**fields, **sharing_fields(weights), **vocabularies.token_ids(), **(changes or {})}
     return build_model(*fit_weights(replace(renamed, weights=weights), fields, zeros))
-
-
-def vocabularies_of(
-    config: VanillaTransformerConfig, tokenizer: Any
-) -> tuple[list[str], list[str]]:
-    """Returns the tokens of both sides in the order of ids; rows without one get a made-up one."""
-    tokens = []
-    for side, name in (("source", "vocab_size"), ("target", "decoder_vocab_size")):
-        size = getattr(config, name)
-        by_id = {index: token for token, index in vocabulary_of(tokenizer, side).items()}
-        if by_id and max(by_id) >= size:
-            raise ValueError(
-                f"The tokenizer has the id {max(by_id)}, but the model has {size} rows: give the "
-                "tokenizer that the model was trained with."
-            )
-        tokens.append([by_id.get(index, f"<row{index}>") for index in range(size)])
-    return tokens[0], tokens[1]
 
 
 # Tokenizers ---------------------------------------------------------------------------------------

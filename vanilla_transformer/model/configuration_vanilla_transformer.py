@@ -422,3 +422,12 @@ _KINDS = VanillaTransformerConfig.__annotations__.items()
 _INTEGERS = [name for name, kind in _KINDS if kind in (int, int | None)]
 SIZES = tuple(name for name in _INTEGERS if not name.endswith(("_token_id", "_offset")))
 PROBABILITIES = tuple(name for name, _ in _KINDS if "drop" in name or name == "label_smoothing")
+
+
+def aligning_layer(layers: int) -> int:
+    """Returns the number, from 0, of a decoder's layer whose cross-attention aligns best.
+
+    It is the last but one of six or more (Garg et al. 2019, "Jointly Learning to Align and
+    Translate"), and the last one of fewer.
+    """
+    return layers - (2 if layers >= 6 else 1)

@@ -6,6 +6,7 @@ from typing import Any
 
 import gradio as gr
 
+from vanilla_transformer.model.configuration_vanilla_transformer import aligning_layer
 from vanilla_transformer.options import SearchOptions, range_of
 from vanilla_transformer.page.html import KINDS, MEAN, NOTHING_YET, hint_html, title_html
 from vanilla_transformer.page.models import (
@@ -16,7 +17,6 @@ from vanilla_transformer.page.models import (
     PageModels,
     installed_engines,
 )
-from vanilla_transformer.text.word_alignment import aligning_layer
 
 Heads = Mapping[str, Mapping[int, int]]
 """Number of heads by module and layer, as from `attention_heads`."""

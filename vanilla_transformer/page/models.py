@@ -24,7 +24,7 @@ from vanilla_transformer.inspection.attention_maps import AttentionMaps, attenti
 from vanilla_transformer.inspection.head_ablation import ablate_heads, attention_heads
 from vanilla_transformer.inspection.shapes import ShapeWalk, shape_walk
 from vanilla_transformer.names import ENGINES
-from vanilla_transformer.text.tokenizer_sides import ids_of_target_tokens
+from vanilla_transformer.tokenizer_sides import ids_of_target_tokens
 
 MOST_TOKENS = 64
 """Longest source and longest output, in tokens, whose attention the page draws."""

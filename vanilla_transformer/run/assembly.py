@@ -12,12 +12,11 @@ from datasets import Dataset, DatasetDict
 from transformers import DataCollatorForSeq2Seq, PrinterCallback, set_seed
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 
-from vanilla_transformer.data.encoding import RowDirections
-from vanilla_transformer.data.mixing import Mixture
+from vanilla_transformer.batches.encoding import RowDirections
+from vanilla_transformer.batches.mixing import Mixture
+from vanilla_transformer.batches.subwords import SampledSubwords
+from vanilla_transformer.batches.token_budget import token_lengths
 from vanilla_transformer.data.near_twins import TWIN, WITHOUT_TWINS
-from vanilla_transformer.data.row_languages import languages_of_rows
-from vanilla_transformer.data.subwords import SampledSubwords
-from vanilla_transformer.data.token_budget import token_lengths
 from vanilla_transformer.files.loading import load_weights
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
@@ -28,8 +27,8 @@ from vanilla_transformer.run.encoded_data import encode_texts
 from vanilla_transformer.run.evaluation import score_training
 from vanilla_transformer.run.loading import load_teachers
 from vanilla_transformer.run.plan import PREFIXES, RunPlan
-from vanilla_transformer.run.score_tokenizers import references_of
 from vanilla_transformer.run.shared_work import compute_on_main_process
+from vanilla_transformer.text.columns import languages_of_rows, references_of
 from vanilla_transformer.training.callbacks import CompletePushes, SubwordEpochs
 from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage

@@ -5,9 +5,9 @@ from pathlib import Path
 from datasets import DatasetDict
 from transformers.utils import logging
 
-from vanilla_transformer.data.encoding import encode
+from vanilla_transformer.batches.encoding import encode
+from vanilla_transformer.batches.token_budget import check_longest, token_lengths
 from vanilla_transformer.data.parallel_data import name_row
-from vanilla_transformer.data.token_budget import check_longest, token_lengths
 from vanilla_transformer.data.unknown_characters import check_characters
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.run.parsing import RunArguments

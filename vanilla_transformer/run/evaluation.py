@@ -13,7 +13,6 @@ from transformers.utils import logging
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.near_twins import TWIN, WITHOUT_TWINS, mark_twins
 from vanilla_transformer.data.parallel_data import load_parallel_data, warn_of_swapped_columns
-from vanilla_transformer.data.row_languages import languages_of_rows, with_languages
 from vanilla_transformer.files.model_directory import check_on_hub
 from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
@@ -23,7 +22,8 @@ from vanilla_transformer.model.directions import recorded_directions
 from vanilla_transformer.progress import Progress, shows_bars
 from vanilla_transformer.run.calibration import calibrate
 from vanilla_transformer.run.comparison import ModelComparison, compare_outputs
-from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers, references_of
+from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
+from vanilla_transformer.text.columns import languages_of_rows, references_of, with_languages
 from vanilla_transformer.text.languages import known_tag
 from vanilla_transformer.text.memory import Memory
 from vanilla_transformer.training.metrics import (

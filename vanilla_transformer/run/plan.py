@@ -9,7 +9,7 @@ from datasets import DatasetDict
 from transformers import GenerationConfig, Seq2SeqTrainer
 from transformers.trainer_utils import SaveStrategy
 
-from vanilla_transformer.data.encoding import encoded_digest
+from vanilla_transformer.batches.encoding import encoded_digest
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,

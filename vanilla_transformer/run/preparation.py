@@ -17,11 +17,6 @@ from vanilla_transformer.data.memory_rows import annotate_memory, has_similar_pa
 from vanilla_transformer.data.near_twins import mark_twins
 from vanilla_transformer.data.parallel_data import ParallelData, load_parallel_data
 from vanilla_transformer.data.placeholders import share_of_placeholders, with_placeholders
-from vanilla_transformer.data.row_languages import (
-    directions_of,
-    distinct_directions,
-    with_languages,
-)
 from vanilla_transformer.data.term_rows import annotate_terms
 from vanilla_transformer.files.atomic_files import check_lies_elsewhere, replaced_directory
 from vanilla_transformer.files.file_contents import readers_digest, text_digest
@@ -53,6 +48,11 @@ from vanilla_transformer.run.loading import (
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.search import learned_positions
+from vanilla_transformer.text.columns import (
+    directions_of,
+    distinct_directions,
+    with_languages,
+)
 from vanilla_transformer.text.languages import closest_tag
 from vanilla_transformer.training.store import OutputDirectory, resolve_output_directory
 

@@ -1,22 +1,16 @@
-"""The references of the texts of a split, and how a score cuts them into words."""
+"""How a score cuts the references of a split into words."""
 
 from collections.abc import Collection
-from typing import Any
 
 from datasets import Dataset
 from transformers.utils import logging
 
-from vanilla_transformer.data.row_languages import languages_of_rows
 from vanilla_transformer.names import SCORES_OF_WORDS
+from vanilla_transformer.text.columns import languages_of_rows, references_of
 from vanilla_transformer.text.languages import tag_of_texts
 from vanilla_transformer.training.metrics import as_lists, make_metric, score_tokenizer
 
 logger = logging.get_logger(__name__)
-
-
-def references_of(rows: Dataset) -> list[Any]:
-    """Returns the references of each text: the several that the data name, or its target."""
-    return list(rows["references" if "references" in rows.column_names else "target"])
 
 
 def choose_score_tokenizers(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from vanilla_transformer.files.glossaries import as_glossary
+from vanilla_transformer.inference.glossaries import as_glossary
 from vanilla_transformer.serving.bodies import Text
 from vanilla_transformer.serving.errors import RequestError
 from vanilla_transformer.serving.monitoring import log_event

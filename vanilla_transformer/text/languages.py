@@ -16,6 +16,8 @@ from langcodes.tag_parser import LanguageTagError
 
 from vanilla_transformer.extras import optional_packages
 
+Languages = tuple[str | None, str | None]
+"""The codes of source and target; None: it is not known."""
 OTHER_TAGS = {
     **{"pb": "pt-BR", "zt": "zh-Hant", "ns": "nso"},
     **{"pbt_arab": "ps", "quy_latn": "qu", "fuv_latn": "ff"},

@@ -14,8 +14,8 @@ from unicodedata import is_normalized
 import regex
 
 from vanilla_transformer.text.edits import Span
-from vanilla_transformer.text.tokenizer_sides import call_tokenizer, target_side, tokens_of_ids
 from vanilla_transformer.text.word_alignment import words_of_spans
+from vanilla_transformer.tokenizer_sides import call_tokenizer, target_side, tokens_of_ids
 
 _WORD_BEGIN = "▁"
 _LETTER = regex.compile(r"\X")

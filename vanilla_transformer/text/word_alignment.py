@@ -17,15 +17,6 @@ _WORD = re.compile(r"[^ \t\n\v\f\r]+")
 _LINK = re.compile(r"([0-9]+)-([0-9]+)")
 
 
-def aligning_layer(layers: int) -> int:
-    """Returns the number, from 0, of a decoder's layer whose cross-attention aligns best.
-
-    It is the last but one of six or more (Garg et al. 2019, "Jointly Learning to Align and
-    Translate"), and the last one of fewer.
-    """
-    return layers - (2 if layers >= 6 else 1)
-
-
 def parse_links(line: str) -> Links:
     """Reads a line in Pharaoh's format, such as "0-0 1-2": the links in order, each once."""
     links = set()

@@ -10,7 +10,7 @@ from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.trainer_jit_checkpoint import CheckpointManager
 
-from vanilla_transformer.data.subwords import SampledSubwords
+from vanilla_transformer.batches.subwords import SampledSubwords
 from vanilla_transformer.training.metrics import deciding_scores, scores_by_step
 
 

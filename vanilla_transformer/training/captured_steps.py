@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import nn
 from transformers.utils import logging
 
-from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
+from vanilla_transformer.batches.token_budget import TokenBudgetBatchSampler
 from vanilla_transformer.model.graphs import Recorder, runs_recordable_code
 from vanilla_transformer.model.inputs import (
     IGNORE_INDEX,

@@ -8,7 +8,7 @@ import torch
 from accelerate.data_loader import prepare_data_loader
 from torch.utils.data import DataLoader
 
-from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
+from vanilla_transformer.batches.token_budget import TokenBudgetBatchSampler, token_lengths
 
 _OPTIONS = (
     *("num_workers", "pin_memory", "worker_init_fn", "multiprocessing_context"),

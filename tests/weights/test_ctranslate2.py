@@ -5,7 +5,7 @@ import pytest
 import torch
 from tiny_models import make_model
 
-from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
+from vanilla_transformer.weights.ctranslate2 import convert_to_ctranslate2
 
 SOURCE_LENS, TARGET_LENS = (7, 4, 6), (5, 6, 3)
 VARIANTS = {

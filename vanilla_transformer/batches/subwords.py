@@ -16,13 +16,13 @@ from tokenizers import Tokenizer
 from torch.utils import data
 from transformers import PreTrainedTokenizerBase
 
-from vanilla_transformer.data.encoding import RowDirections
-from vanilla_transformer.data.file_formats import LINKS
+from vanilla_transformer.batches.encoding import RowDirections
 from vanilla_transformer.model.directions import in_language
+from vanilla_transformer.text.columns import LINKS
 from vanilla_transformer.text.edits import Span
 from vanilla_transformer.text.token_words import without_first_word
-from vanilla_transformer.text.tokenizer_sides import call_tokenizer
 from vanilla_transformer.text.word_alignment import parse_links, token_links, words_of_spans
+from vanilla_transformer.tokenizer_sides import call_tokenizer
 
 _PIECE = 250  # characters
 

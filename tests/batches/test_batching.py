@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_training import assert_resumes_exactly, model, record_batches, trainer
 
-from vanilla_transformer.data import mixing
-from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
+from vanilla_transformer.batches import mixing
+from vanilla_transformer.batches.token_budget import TokenBudgetBatchSampler, token_lengths
 
 
 def lengths(count, seed=0):

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from datasets import Features, List, Value
 
-from vanilla_transformer.data import mixing
-from vanilla_transformer.data.shards import ROWS_OF_A_SHARD, Shards, make_shards
-from vanilla_transformer.data.token_budget import (
+from vanilla_transformer.batches import mixing
+from vanilla_transformer.batches.shards import ROWS_OF_A_SHARD, Shards, make_shards
+from vanilla_transformer.batches.token_budget import (
     TokenBudgetBatchSampler,
     check_longest,
     token_lengths,

@@ -5,10 +5,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from vanilla_transformer.data import mixing
+from vanilla_transformer.batches import mixing
+from vanilla_transformer.batches.mixing import Mixture
+from vanilla_transformer.batches.token_budget import TokenBudgetBatchSampler
 from vanilla_transformer.data.corpus_entries import Corpus, shares_of
-from vanilla_transformer.data.mixing import Mixture
-from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
 
 SIZES = {"big": 900, "small": 90, "tiny": 10}
 NAMES = ["big"] * 900 + ["small"] * 90 + ["tiny"] * 10

@@ -15,15 +15,15 @@ from typing import Any
 
 import torch
 
-from vanilla_transformer.interop.match_weights import (
+from vanilla_transformer.model.configuration_vanilla_transformer import aligning_layer
+from vanilla_transformer.weights.match_weights import (
     Weights,
     fields_of_parts,
     find_differences,
     raise_problems,
 )
-from vanilla_transformer.interop.model_bin import ModelBin
-from vanilla_transformer.interop.sinusoids import SINUSOIDS, holds_sinusoids
-from vanilla_transformer.text.word_alignment import aligning_layer
+from vanilla_transformer.weights.model_bin import ModelBin
+from vanilla_transformer.weights.sinusoids import SINUSOIDS, holds_sinusoids
 
 STACKS = ("encoder", "decoder")
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tiny_training import assert_resumes_exactly, model, record_batches, trainer
 
 from vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.data.encoding import encode
-from vanilla_transformer.data.subwords import (
+from vanilla_transformer.batches.encoding import encode
+from vanilla_transformer.batches.subwords import (
     BpeDropout,
     SampledSubwords,
     SubwordSampler,

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from transformers.initialization import no_init_weights
 
-from vanilla_transformer.interop.sinusoids import holds_sinusoids
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
+from vanilla_transformer.weights.sinusoids import holds_sinusoids
 
 SOURCE_TABLE = "model.encoder.embed_tokens.weight"
 TARGET_TABLE = "model.decoder.embed_tokens.weight"

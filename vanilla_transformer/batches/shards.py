@@ -6,7 +6,7 @@ lists them.
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from torch.utils import data
 
 from vanilla_transformer.files.atomic_files import explained_full_disk, replaced_file, write_atomic
 from vanilla_transformer.files.file_contents import read_object, text_digest
+from vanilla_transformer.files.tables import write_tables
 
 ROWS_OF_A_SHARD = 65_536
 INDEX = "index.json"
@@ -157,17 +158,6 @@ def _write_shard(make: MakeShard, key: str, task: tuple[Path, range]) -> dict[st
     except Exception as error:  # the loader would raise it with the traceback of a worker
         return error
     return facts
-
-
-def write_tables(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
-    """Writes tables to an Arrow file that exists whole or not at all."""
-    with (
-        replaced_file(path) as part,
-        pa.OSFile(str(part), "wb") as stream,
-        pa.ipc.new_stream(stream, schema) as writer,
-    ):
-        for table in tables:
-            writer.write_table(table)
 
 
 def _read_shard(path: Path, key: str) -> dict[str, Any] | None:

@@ -16,9 +16,7 @@ from datasets.table import InMemoryTable
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from vanilla_transformer.data.file_formats import LINKS, cache_folder
-from vanilla_transformer.data.row_languages import languages_of
-from vanilla_transformer.data.shards import Shards, make_shards
+from vanilla_transformer.batches.shards import Shards, make_shards
 from vanilla_transformer.files.atomic_files import explained_full_disk
 from vanilla_transformer.files.file_contents import (
     content_digest,
@@ -27,6 +25,7 @@ from vanilla_transformer.files.file_contents import (
     rows_digest,
     text_digest,
 )
+from vanilla_transformer.files.tables import cache_folder
 from vanilla_transformer.model.directions import (
     Direction,
     in_language,
@@ -35,11 +34,12 @@ from vanilla_transformer.model.directions import (
     tags_of_sources,
 )
 from vanilla_transformer.progress import Progress
+from vanilla_transformer.text.columns import LINKS, languages_of
 from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.languages import closest_tag
 from vanilla_transformer.text.token_words import without_first_word, words_of_encoding
-from vanilla_transformer.text.tokenizer_sides import call_tokenizer, target_side
 from vanilla_transformer.text.word_alignment import parse_links, token_links
+from vanilla_transformer.tokenizer_sides import call_tokenizer, target_side
 
 logger = logging.get_logger(__name__)
 

@@ -15,24 +15,26 @@ from ctranslate2.specs import common_spec, transformer_spec
 from ctranslate2.specs.model_spec import index_spec
 from transformers.utils import logging
 
-from vanilla_transformer.interop.ctranslate2_variables import (
+from vanilla_transformer.model.configuration_vanilla_transformer import (
+    VanillaTransformerConfig,
+    aligning_layer,
+)
+from vanilla_transformer.tokenizer_sides import unnamed_ids
+from vanilla_transformer.weights.ctranslate2_variables import (
     ACTIVATIONS,
     PARAMETERS,
     STACKS,
     module_paths,
 )
-from vanilla_transformer.interop.exact_rewrites import (
+from vanilla_transformer.weights.exact_rewrites import (
     fold_residual_scale,
     reorder_cross_attention,
     state_of,
 )
-from vanilla_transformer.interop.match_weights import raise_problems
-from vanilla_transformer.interop.sinusoids import SINUSOIDS
-from vanilla_transformer.interop.supported_fields import fields_beyond
-from vanilla_transformer.interop.vocabularies import vocabularies_of
-from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.text.tokenizer_sides import unnamed_ids
-from vanilla_transformer.text.word_alignment import aligning_layer
+from vanilla_transformer.weights.match_weights import raise_problems
+from vanilla_transformer.weights.sinusoids import SINUSOIDS
+from vanilla_transformer.weights.supported_fields import fields_beyond
+from vanilla_transformer.weights.token_rows import vocabularies_of
 
 logger = logging.get_logger(__name__)
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from vanilla_transformer.interop.match_weights import Weights
-from vanilla_transformer.interop.sinusoids import SINUSOIDS, sinusoids
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
+from vanilla_transformer.weights.match_weights import Weights
+from vanilla_transformer.weights.sinusoids import SINUSOIDS, sinusoids
 
 ADDED_POSITIONS = (*SINUSOIDS, "learned", "none")
 """The position schemes that add a vector to each embedding, or nothing."""

@@ -1,4 +1,4 @@
-"""The languages of the rows of a table, in two columns, which the loader fills."""
+"""The columns of a table of pairs besides the texts: languages, links of words, references."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -7,11 +7,12 @@ import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from datasets import Dataset
 
-from vanilla_transformer.data.filters import Languages
-from vanilla_transformer.text.languages import standard_tag
+from vanilla_transformer.text.languages import Languages, standard_tag
 
 LANGUAGE_COLUMNS = ("source_language", "target_language")
 """Columns that name the languages of each row; a table lacks a column without any name."""
+LINKS = "alignment"
+"""Name of the column of links: lines in Pharaoh's format, and after encoding links of tokens."""
 
 
 def languages_of(columns: Mapping[str, Sequence[Any]], count: int) -> list[Languages]:
@@ -73,3 +74,8 @@ def directions_of(rows: Dataset, tags: Collection[str]) -> list[tuple[str | None
         if target
     ]
     return list(dict.fromkeys(named))
+
+
+def references_of(rows: Dataset) -> list[Any]:
+    """Returns the references of each text: the several that the data name, or its target."""
+    return list(rows["references" if "references" in rows.column_names else "target"])

@@ -15,9 +15,9 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from vanilla_transformer.data import mixing
-from vanilla_transformer.data.mixing import Mixture
-from vanilla_transformer.data.shards import SIDES, Shards
+from vanilla_transformer.batches import mixing
+from vanilla_transformer.batches.mixing import Mixture
+from vanilla_transformer.batches.shards import SIDES, Shards
 
 Ints = NDArray[np.int64]
 

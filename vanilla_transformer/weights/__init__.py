@@ -1,0 +1,1 @@
+"""Weights by other names: matched, rewritten exactly, and written for CTranslate2."""
