@@ -149,6 +149,14 @@ def parse_options(
     return make_options(kind, vars(parser.parse_words(words)))
 
 
+def read_some_options(kind: type[Options], words: Sequence[str]) -> tuple[Options, list[str]]:
+    """Reads the options that are fields of a dataclass; returns the other words, too."""
+    parser = CommandParser("", "")
+    add_options(parser, kind, switches_take_values=True)
+    values, others = parser.parse_known_args(spell_with_hyphens(words))
+    return make_options(kind, vars(values)), others
+
+
 def add_options(
     group: OptionGroup, kind: Any, without: Sequence[str] = (), switches_take_values: bool = False
 ) -> None:

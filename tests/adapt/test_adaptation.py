@@ -19,7 +19,8 @@ from vanilla_transformer.adapt.adaptation import (
     Adapted,
     describe_adaptation,
 )
-from vanilla_transformer.adapt.adaptation_data import AdaptArguments, split_data
+from vanilla_transformer.adapt.adaptation_data import split_data
+from vanilla_transformer.adapt.options import AdaptArguments
 from vanilla_transformer.command_line import UsageError
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
@@ -114,7 +115,7 @@ def test_a_model_is_adapted_and_does_not_forget(trained, pairs, tmp_path, capsys
         assert not data[name] & set(general["sources"])
     weights = [load_file(output / name / "model.safetensors") for name in ("model", "training")]
     assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
-    with pytest.raises(ValueError, match="in use, and not by an adaptation with these options"):
+    with pytest.raises(ValueError, match="in use by an adaptation with other options"):
         adapt(trained, pairs, output)
     again = (output / "training" / "model.safetensors").stat().st_mtime_ns
     adapt(trained, pairs, output, *words)  # it is finished: nothing is trained again
@@ -230,7 +231,7 @@ def test_a_model_of_marian_on_the_hub_is_converted_and_adapted(
     words = ("--epochs", "1", "--metrics", "chrf")
     hub = {"somebody/marian": str(marian)}
     monkeypatch.setattr(adaptation, "snapshot_download", lambda name, **_: hub[name])
-    monkeypatch.setattr(adaptation, "check_on_hub", lambda name: None)
+    monkeypatch.setattr("vanilla_transformer.adapt.options.check_on_hub", lambda name: None)
     adapt("somebody/marian", plain_pairs, tmp_path / "out", *words)
     assert (tmp_path / "out" / "training" / "model.safetensors").exists()
     card = ModelCard.load(tmp_path / "out" / "model" / "README.md")
@@ -455,7 +456,7 @@ def test_a_model_of_many_languages_is_adapted(plain_pairs, tmp_path):
         (["--general", "old.tsv", "--general-texts", "old.tsv"], "exclude each other"),
         (["--general", "new.tsv"], "only 0 general pairs whose source is not one of your own"),
         (["--lora", "4", "--optim", "muon"], "`lora` 4 does not work with `optim` 'muon'"),
-        (["wide.yaml"], "sets d_model: `adapt` takes the data of a recipe alone"),
+        (["wide.yaml"], "sets --d-model=64: `adapt` takes the data of a recipe alone"),
         (["untrained.yaml"], "only 0 training pairs in the corpus"),
         (["own.yaml", "--test", "new.tsv"], "belongs in the recipe 'own.yaml'"),
     ],

@@ -22,7 +22,7 @@ QUICK = [
     ["--version"],
     [],
     ["trian"],
-    *([name, "--help"] for name in program.SUBCOMMANDS if name not in ("train", "adapt")),
+    *([name, "--help"] for name in program.SUBCOMMANDS if name != "train"),
     ["inspect", "shapes", "--help"],
     *([name, "--outputdir", "x", "--max-step", "5"] for name in ("train", "prepare")),
     ["train", "pairs.tsv", "--output-dir", "x"],
@@ -120,30 +120,95 @@ def test_errors_are_one_line_with_a_status(words, status, tmp_path, monkeypatch,
     assert {path.name for path in tmp_path.iterdir()} == {"recipe.yaml", "run.pt"}
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "translate runs/nothing a",
-        "translate MODEL --input no.txt",
-        "translate MODEL --memory no.tsv --input pairs.tsv",
-        "translate MODEL --document pairs.tsv --output no/out.tsv",
-        "translate MODEL a --glossary no.tsv",
-        "evaluate MODEL MODEL runs/nothing --test-file pairs.tsv",
-        "evaluate MODEL --test-file pairs.tsv --output pairs.tsv",
-        "score MODEL --source pairs.tsv --target no.txt",
-        "align MODEL --source pairs.tsv --target pairs.tsv --output pairs.tsv",
-        "export MODEL . --to onnx",
-        "vocabulary . out --keep-for pairs.tsv",
-        "serve en-de=runs/nothing",
-    ],
+TOLD_EARLY = (
+    "translate runs/nothing a",
+    "translate TEXTS --target-language xx a",
+    "translate TEXTS --source-language ja --target-language de a",
+    "translate TEXTS a",
+    "translate WORDS --input no.txt",
+    "translate WORDS --memory no.tsv --input pairs.tsv",
+    "translate WORDS --document pairs.tsv --output no/out.tsv",
+    "translate WORDS --document pairs.tsv",
+    "translate WORDS a --glossary no.tsv",
+    "translate WORDS --corpus pairs.tsv --output full",
+    "evaluate WORDS WORDS runs/nothing --test-file pairs.tsv",
+    "evaluate WORDS --test-file pairs.tsv --output pairs.tsv",
+    "evaluate WORDS --test-file no.tsv",
+    "evaluate WORDS",
+    "evaluate TEXTS --test-file pairs.tsv --target-language xx",
+    "score WORDS --source pairs.tsv --target no.txt",
+    "score TEXTS --source pairs.tsv --target pairs.tsv --target-language ko",
+    "align WORDS --source pairs.tsv --target pairs.tsv --output pairs.tsv",
+    "export WORDS full --to onnx",
+    "export WORDS out --to browser --runtime full",
+    "vocabulary full out --keep-for pairs.tsv",
+    "vocabulary WORDS out --keep-for no.txt",
+    "vocabulary WORDS full --add-tokens x",
+    "average runs/nothing WORDS --output out",
+    "average WORDS WORDS --output full",
+    "average runs/nothing --last 2 --output out",
+    "convert no.pt out",
+    "convert no.pt out --from fairseq",
+    "convert WORDS full",
+    "inspect no.pt",
+    "inspect shapes runs/nothing",
+    "inspect heads WORDS --source no.txt --target pairs.tsv",
+    "inspect attention WORDS --text a --output maps.doc",
+    "page WORDS runs/nothing",
+    "serve en-de=runs/nothing",
+    "serve WORDS --glossary a=no.tsv",
+    "corpora no.yaml",
+    "corpora recipe.yaml",
+    "prepare recipe.yaml --output-dir out",
+    "prepare no.yaml --output-dir out",
+    "train no.yaml --output-dir out",
+    "train recipe.yaml --output-dir out",
+    "train --train-file no.tsv --output-dir out",
+    "train --train-file pairs.tsv",
+    "train --output-dir out",
+    "train --train-file pairs.tsv --output-dir out --target-language xx",
+    "train --train-source pairs.tsv --output-dir out",
+    "train --train-file pairs.tsv --output-dir full",
+    "train --train-file pairs.tsv --output-dir out --model-name-or-path full",
+    "train --train-file pairs.tsv --output-dir out --resume-from-checkpoint full",
+    "adapt runs/nothing pairs.tsv --output-dir out",
+    "adapt WORDS no.tsv --output-dir out",
+    "adapt WORDS pairs.tsv --general-texts no.txt --output-dir out",
+    "adapt WORDS pairs.tsv --output-dir full",
+    "adapt WORDS recipe.yaml --output-dir out",
+    "adapt TEXTS pairs.tsv --target-language xx --output-dir out",
+    "distil runs/nothing pairs.tsv --output-dir out",
+    "distil WORDS no.txt --output-dir out",
+    "distil WORDS pairs.tsv --test no.tsv --output-dir out",
+    "distil TEXTS pairs.tsv --target-language ko --output-dir out",
+    "distil WORDS full/mine.txt --output-dir full",
 )
-def test_wrong_paths_are_told_before_torch_is_imported(words, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(program, "register", lambda: pytest.fail("torch would be imported"))
-    (tmp_path / "pairs.tsv").write_text("Hello\tHallo\n")
-    model = str(REPOSITORY / "model_cards" / "pronounce")
-    assert program.main(words.replace("MODEL", model).split()) == 1
-    assert capsys.readouterr().err.count("\n") == 1
+"""Words that are wrong in a path, a language or a directory, which need no model to be told."""
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory):
+    """What each of `TOLD_EARLY` prints, and whether torch has been imported then."""
+    folder = tmp_path_factory.mktemp("refused")
+    (folder / "full").mkdir()
+    (folder / "full" / "mine.txt").write_text("Hello\n")
+    (folder / "pairs.tsv").write_text("Hello\tHallo\n")
+    (folder / "recipe.yaml").write_text("corpora: [{train: pairs.tsv}, {train: no.tsv}]\n")
+    cards = {"WORDS": "pronounce", "TEXTS": "program-texts"}
+    paths = {name: str(REPOSITORY / "model_cards" / card) for name, card in cards.items()}
+    commands = [[paths.get(word, word) for word in words.split()] for words in TOLD_EARLY]
+    done = run_python("-c", ALL_IN_TURN, json.dumps(commands), cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert len([*folder.iterdir()]) == 3
+    return dict(zip(TOLD_EARLY, json.loads(done.stdout).values(), strict=True))
+
+
+@pytest.mark.parametrize("words", TOLD_EARLY)
+def test_what_needs_no_model_is_told_before_torch_is_imported(words, refused):
+    out, lines, heavy = refused[words]
+    assert not {"torch", "datasets"} & {*heavy}
+    assert (out, len(lines)) == ("", 1)
+    assert lines[0].startswith(f"vanilla-transformer {words.split()[0]}: error: ")
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(0.0, "Loading ...\n"), (60.0, "")])

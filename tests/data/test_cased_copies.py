@@ -7,7 +7,8 @@ from datasets import Dataset
 from made_up_language import arguments
 
 from vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.adapt.adaptation_data import AdaptArguments, split_data
+from vanilla_transformer.adapt.adaptation_data import split_data
+from vanilla_transformer.adapt.options import AdaptArguments
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row

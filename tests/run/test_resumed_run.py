@@ -19,7 +19,8 @@ from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.files.atomic_files import LOCK
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.run import assembly
-from vanilla_transformer.training.store import OutputDirectory, OverwriteGuard
+from vanilla_transformer.training.callbacks import OverwriteGuard
+from vanilla_transformer.training.store import OutputDirectory
 
 STEPS = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "warmup_steps": 0}
 

@@ -22,15 +22,19 @@ from transformers import AutoConfig
 
 from vanilla_transformer.adapt.adaptation_data import (
     GENERAL_TEST,
-    AdaptArguments,
     Splits,
     add_own_outputs,
     split_data,
 )
+from vanilla_transformer.adapt.options import (
+    OWN_OUTPUTS,
+    RECORD,
+    AdaptArguments,
+    check_paths,
+    former_contents,
+)
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.files.atomic_files import (
-    LOCK,
-    check_lies_elsewhere,
     foreign_names,
     replaced_directory,
     write_atomic,
@@ -38,7 +42,6 @@ from vanilla_transformer.files.atomic_files import (
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.files.file_contents import content_digest, read_object, text_digest
 from vanilla_transformer.files.loading import load_generation_settings, load_tokenizer
-from vanilla_transformer.files.model_directory import check_on_hub
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.recognition import recognised_kind
@@ -86,7 +89,6 @@ _SCORED_PAIRS = 250
 """Validation pairs of a corpus that are scored after an epoch: an output takes 5 beams."""
 _MOST_PAIRS = 100_000
 """Test pairs above which it is not said how many would decide: nobody sees such a difference."""
-_OWN_OUTPUTS = "own-outputs"
 _PAIRS = re.compile(r"(general-)?(train|validation|test)(-\d+)?\.jsonl")  # in `data`
 
 
@@ -161,25 +163,20 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
     """Writes the pairs, and the model that the training starts from."""
     folder = Path(options.output_dir)
     source = Path(options.model)
-    read_from = [options.model, *options.files, options.general_texts, *options.data().read_from]
-    check_lies_elsewhere(read_from, folder)
+    check_paths(options)
     if not source.exists():
-        check_on_hub(options.model)
         source = Path(snapshot_download(options.model, ignore_patterns=_OTHER_FRAMEWORKS))
     model_digest, splits = _digest_of_model(source), split_data(options)
     digests = map(content_digest, filter(None, [options.recipe, options.general_texts]))
     of_pairs = text_digest(json.dumps(asdict(splits)))
     identity = {**asdict(options), "contents": [model_digest, of_pairs, *digests]}
     del identity["output_dir"]
-    kept = (LOCK, _OWN_OUTPUTS)  # the latter take hours
-    contents = [path for path in folder.iterdir() if path.name not in kept]
-    record = folder / "adapt.json"
-    recorded = read_object(record) if record.is_file() else None
-    if contents and recorded != json.loads(json.dumps(identity)):
-        if recorded is None or not all(map(_precedes_training, contents)):
+    contents, record = former_contents(folder), folder / RECORD
+    if contents and read_object(record) != json.loads(json.dumps(identity)):
+        if not all(map(_precedes_training, contents)):
             raise ValueError(
-                f"`output_dir` {str(folder)!r} is in use, and not by an adaptation with these "
-                "options, files and model: choose another directory."
+                f"`output_dir` {str(folder)!r} is in use by an adaptation with other options, "
+                "files or model: choose another directory."
             )
         for path in contents:  # of one that was refused or ended before its training
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -189,7 +186,7 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
         splits.add_cased_copies(splits.case_augment)
     _check_languages(before, splits)
     if options.general_texts:
-        add_own_outputs(splits, options, before, model_digest, folder / _OWN_OUTPUTS)
+        add_own_outputs(splits, options, before, model_digest, folder / OWN_OUTPUTS)
     entries = splits.write(folder / "data")
     counts = {name: len(pairs) for name, pairs in splits.training.items()}
     for name, corpora in splits.held_out.items():
@@ -211,9 +208,7 @@ def _precedes_training(path: Path) -> bool:
     """Returns whether an adaptation writes a file or a folder, and all in it, before it trains."""
     if path.name == "data":
         return all(_PAIRS.fullmatch(file.name) for file in path.iterdir())
-    return path.name == "adapt.json" or (
-        path.name in ("before", "grown") and not foreign_names(path)
-    )
+    return path.name == RECORD or (path.name in ("before", "grown") and not foreign_names(path))
 
 
 def _digest_of_model(source: Path) -> str:

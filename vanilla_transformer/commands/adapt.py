@@ -1,13 +1,11 @@
 """Adapts a saved model to your pairs, and tells whether it has become better."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from vanilla_transformer.adapt.options import AdaptArguments, check_paths
 from vanilla_transformer.command_line import PROGRAM, parse_options
+from vanilla_transformer.commands.files import check_languages
 from vanilla_transformer.commands.train import set_environment
-
-if TYPE_CHECKING:
-    from vanilla_transformer.adapt.adaptation_data import AdaptArguments
 
 EXAMPLES = """
 vanilla-transformer adapt runs/en-de app.tsv --output-dir runs/adapted
@@ -17,14 +15,19 @@ vanilla-transformer adapt runs/en-de corpora.yaml --output-dir runs/adapted
 """
 
 
-def parse(words: Sequence[str]) -> tuple["AdaptArguments", Sequence[str]]:
+def parse(words: Sequence[str]) -> tuple[AdaptArguments, Sequence[str]]:
     """Reads the options of the subcommand; the model card shows the words."""
-    from vanilla_transformer.adapt.adaptation_data import AdaptArguments  # imports torch
-
     return parse_options("adapt", __doc__, EXAMPLES, AdaptArguments, words), words
 
 
-def run(options: tuple["AdaptArguments", Sequence[str]]) -> None:
+def check(options: tuple[AdaptArguments, Sequence[str]]) -> None:
+    """Checks paths and languages."""
+    arguments, _ = options
+    check_paths(arguments)
+    check_languages(arguments.model, arguments.source_language, arguments.target_language)
+
+
+def run(options: tuple[AdaptArguments, Sequence[str]]) -> None:
     """Adapts the model, and prints the comparison."""
     set_environment()
     from vanilla_transformer.adapt.adaptation import adapt, describe_adaptation

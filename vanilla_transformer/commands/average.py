@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from vanilla_transformer.commands.files import check_readable
+from vanilla_transformer.files.atomic_files import check_output_directory
 from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.options import REQUIRED, argument, option
 from vanilla_transformer.rules import refuse
@@ -46,6 +48,16 @@ class Options:
         )
 
 
+def check(options: Options) -> None:
+    """Checks the paths."""
+    if options.checkpoints.last or options.checkpoints.best:
+        check_readable(*options.models)
+    else:
+        for path in options.models:
+            check_model_directory(path)
+    check_output_directory(options.output, options.overwrite, options.models)
+
+
 def run(options: Options) -> None:
     """Chooses the models and writes their mean."""
     from vanilla_transformer.training.averaging import average_checkpoints, select_checkpoints
@@ -56,7 +68,5 @@ def run(options: Options) -> None:
         chosen = select_checkpoints(chosen[0], choice.last)
     elif choice.best:
         chosen = select_checkpoints(chosen[0], choice.best, choice.metric)
-    for path in map(str, chosen):
-        check_model_directory(path)
     average_checkpoints(chosen, options.output, options.overwrite)
     print(f"{options.output}: the mean of {', '.join(map(str, chosen))}")

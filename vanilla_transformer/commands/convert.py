@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from vanilla_transformer.command_line import UsageError, option_of
+from vanilla_transformer.commands.files import check_readable
+from vanilla_transformer.files.atomic_files import check_output_directory
+from vanilla_transformer.files.model_directory import check_on_hub
 from vanilla_transformer.interop.formats import SOURCES
 from vanilla_transformer.interop.recognition import recognised_kind
 from vanilla_transformer.options import argument, option, read_assignment
@@ -126,8 +129,6 @@ class Options:
 
 def _kind_of(source: str) -> str:
     """Returns the kind that the files of a source tell, and says it."""
-    if not Path(source).exists():
-        raise UsageError(f"{source!r} is no local path: name its kind with --from")
     kind = recognised_kind(source)
     print(f"{source} is of the kind {kind}.")
     return kind
@@ -146,15 +147,24 @@ def _options_of_kind(options: Options, kind: str) -> dict[str, Any]:
     return {name: values[name] for name in names if values[name] is not None}
 
 
+def check(options: Options) -> None:
+    """Checks the paths."""
+    source = options.source
+    if options.kind is None and not Path(source).exists():
+        raise UsageError(f"{source!r} is no local path: name its kind with --from")
+    if options.kind and SOURCES[options.kind].on_hub:
+        check_on_hub(source)
+    else:
+        check_readable(source)
+    check_output_directory(options.output_dir, options.overwrite, [source])
+
+
 def run(options: Options) -> None:
     """Converts the checkpoint and saves the model."""
-    from vanilla_transformer.files.model_directory import check_on_hub
     from vanilla_transformer.interop.funnel import convert
 
     kind = options.kind or _kind_of(options.source)
     given = _options_of_kind(options, kind)
-    if SOURCES[kind].on_hub:
-        check_on_hub(options.source)
     done = convert(kind, options.source, options.output_dir, overwrite=options.overwrite, **given)
     path, model = options.output_dir, done.model
     print(f"{path}: {type(model).__name__}, {model.num_parameters():,} parameters.")

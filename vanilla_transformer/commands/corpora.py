@@ -1,11 +1,14 @@
 """Reports how many pairs of each corpus the filters of a recipe keep, with dropped examples."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vanilla_transformer.command_line import UsageError, make_options, usage_errors
+from vanilla_transformer.command_line import UsageError, parse_options
+from vanilla_transformer.commands import train
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.files.text_files import short_line
 from vanilla_transformer.options import argument
+from vanilla_transformer.run.recipes import data_of_recipe
 
 EXAMPLES = """
 vanilla-transformer corpora recipe.yaml
@@ -20,19 +23,24 @@ class Options:
     recipe: str = argument("YAML or JSON file with `corpora`", "RECIPE")
 
 
-def run(options: Options) -> None:
+def parse(words: Sequence[str]) -> DataArguments:
+    """Reads the options of the data in the recipe."""
+    recipe = parse_options("corpora", __doc__, EXAMPLES, Options, words).recipe
+    train.parse([recipe])  # it refuses what is no option
+    data, _ = data_of_recipe(recipe)
+    if not data.corpora:
+        raise UsageError(f"{recipe} has no `corpora`: give a list of entries")
+    data.check_files()
+    return data
+
+
+def run(data: DataArguments) -> None:
     """Reads the corpora, and prints counts and examples."""
     from vanilla_transformer.data.corpus_reports import count_reasons, dropped_examples
     from vanilla_transformer.data.near_twins import is_twin, memory_of_sources
     from vanilla_transformer.data.parallel_data import load_tables
-    from vanilla_transformer.run.parsing import read_given
     from vanilla_transformer.text.columns import split_tag
 
-    with usage_errors():
-        given, _ = read_given([options.recipe])
-    data = make_options(DataArguments, given)
-    if not data.corpora:
-        raise UsageError(f"{options.recipe} has no `corpora`: give a list of entries")
     tables = load_tables(data)
     for corpus, table in tables.get("train", []):
         dropped = count_reasons(table)

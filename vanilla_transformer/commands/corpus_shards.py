@@ -20,17 +20,15 @@ import dask
 from distributed import Client, KilledWorker, LocalCluster, as_completed
 from transformers import set_seed
 
-from vanilla_transformer.commands.files import FileLines
+from vanilla_transformer.commands.files import MANIFEST, FileLines
 from vanilla_transformer.commands.program import describe_error
 from vanilla_transformer.commands.translation import Options, load_translator, print_outputs
-from vanilla_transformer.files.atomic_files import LOCK, replaced_file, write_atomic
+from vanilla_transformer.files.atomic_files import replaced_file, write_atomic
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.files.file_contents import read_object
 from vanilla_transformer.files.model_directory import model_files
 from vanilla_transformer.progress import Progress, hide_bars_of_loading, print_message
 
-_MANIFEST = "manifest.json"
-"""The file, in a directory of shards, that tells what they are made from."""
 _SHARDS_AHEAD = 2  # whose lines are read, for each worker: one that is computed, and the next
 _FAILURES_IN_A_ROW = 20  # after so many, the next shard is not expected to do better
 _QUIET = {  # the program itself reports what has failed
@@ -116,7 +114,7 @@ def _shard_directory(folder: Path, identity: Mapping[str, Any]) -> Iterator[None
     """Makes a directory of shards, or goes on with one; keeps other programs out of it."""
     with locked_directory(folder, is_main=True):
         folder.mkdir(parents=True, exist_ok=True)
-        manifest, wanted = folder / _MANIFEST, json.loads(json.dumps(identity))
+        manifest, wanted = folder / MANIFEST, json.loads(json.dumps(identity))
         if manifest.exists():
             known = read_object(manifest)
             names = sorted(n for n in {*known, *wanted} if known.get(n) != wanted.get(n))
@@ -125,8 +123,6 @@ def _shard_directory(folder: Path, identity: Mapping[str, Any]) -> Iterator[None
                     f"{str(folder)!r} was made with another {', '.join(names)}: give the same "
                     "files and options, or delete it to begin again."
                 )
-        elif not all(path.match("*.partial") or path.name == LOCK for path in folder.iterdir()):
-            raise ValueError(f"{str(folder)!r} is not empty: choose another output.")
         else:
             write_atomic(manifest, json.dumps(wanted, indent=1) + "\n")
         try:

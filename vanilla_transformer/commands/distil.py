@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vanilla_transformer.command_line import PROGRAM, parse_options
+from vanilla_transformer.commands.files import check_languages, check_readable
 from vanilla_transformer.commands.train import set_environment
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.files.atomic_files import check_lies_elsewhere
 from vanilla_transformer.files.file_contents import content_digest
+from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.files.text_files import read_lines, suffix_of
 from vanilla_transformer.names import METRIC_NAMES
 from vanilla_transformer.options import REQUIRED, argument, option, same_option
@@ -99,6 +101,11 @@ class Options:
         return is_address and not self.teacher.endswith("/translate")
 
     @property
+    def files(self) -> list[str]:
+        """The files of texts."""
+        return [file for name in self.texts for file in sorted(glob(name)) or [name]]
+
+    @property
     def languages(self) -> tuple[str | None, str | None]:
         """The languages of source and target."""
         return self.source_language, self.target_language
@@ -144,15 +151,25 @@ def parse(words: Sequence[str]) -> tuple[Options, Sequence[str]]:
     return parse_options("distil", __doc__, EXAMPLES, Options, words), words
 
 
+def check(options: tuple[Options, Sequence[str]]) -> None:
+    """Checks paths and languages."""
+    given, _ = options
+    check_readable(*given.files, given.test, given.prompt)
+    teachers = given.teacher.split(",")
+    check_lies_elsewhere([*teachers, *given.files, given.test], Path(given.output_dir))
+    if not given.teacher.startswith(_COMMAND) and "://" not in given.teacher:
+        for model in teachers:
+            check_model_directory(model)
+        check_languages(teachers[0], *given.languages)
+
+
 def run(options: tuple[Options, Sequence[str]]) -> None:
     """Distils the teacher, and prints the report."""
     set_environment()
     from vanilla_transformer.distil.distillation import Distillation, distil
 
     given, words = options
-    files = [file for name in given.texts for file in sorted(glob(name)) or [name]]
     teachers = given.teacher.split(",")
-    check_lies_elsewhere([*teachers, *files, given.test], Path(given.output_dir))
     weights = (path for name in teachers for path in sorted(Path(name).glob("*.safetensors")))
     identity: dict[str, Any] = {"teacher": given.teacher, "languages": given.languages}
     identity |= {"weights": list(map(content_digest, weights))}
@@ -173,7 +190,7 @@ def run(options: tuple[Options, Sequence[str]]) -> None:
         is_dry=given.dry_run,
         command=(PROGRAM, "distil", *words),
     )
-    for line in distil(plan, open_teacher(given), read_texts(files)):
+    for line in distil(plan, open_teacher(given), read_texts(given.files)):
         print(line)
 
 

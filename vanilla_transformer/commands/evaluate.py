@@ -9,7 +9,12 @@ from functools import partial
 from typing import Any
 
 from vanilla_transformer.command_line import option_of, usage_errors
-from vanilla_transformer.commands.files import check_output, check_readable, open_output
+from vanilla_transformer.commands.files import (
+    check_languages,
+    check_output,
+    check_readable,
+    open_output,
+)
 from vanilla_transformer.commands.options import OutputFile
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.files.model_directory import check_model_directory
@@ -87,12 +92,15 @@ class Options:
 
 
 def check(options: Options) -> None:
-    """Checks the paths."""
+    """Checks paths and languages."""
     for model in options.models:
         check_model_directory(model)
+    data = options.data
+    data.check_files()
     check_readable(*options.translations)
+    check_languages(options.models[0], data.source_language, data.target_language)
     names = [f"{split}_{part}" for split in SPLITS for part in ("file", "source", "target")]
-    read_from = {option_of(name): getattr(options.data, name) for name in names}
+    read_from = {option_of(name): getattr(data, name) for name in names}
     check_output(OutputFile(output=options.output, overwrite=options.overwrite), read_from)
 
 

@@ -13,6 +13,7 @@ from vanilla_transformer.files.atomic_files import (
     replaced_file,
 )
 from vanilla_transformer.files.model_directory import check_model_directory
+from vanilla_transformer.interop.browser_runtime import find_runtime
 from vanilla_transformer.names import QUANTIZATIONS
 from vanilla_transformer.options import REQUIRED, argument, option
 from vanilla_transformer.rules import refuse
@@ -102,8 +103,6 @@ def check(options: Options) -> None:
     else:
         check_output_directory(options.output_dir, options.overwrite, [options.model])
     if options.to == "browser":
-        from vanilla_transformer.interop.browser import find_runtime
-
         find_runtime(options.runtime)
 
 
@@ -133,7 +132,7 @@ def run(options: Options) -> None:
             use = "transformers.js loads it"
         elif options.to == "browser":
             from vanilla_transformer.inference.quality import Calibration
-            from vanilla_transformer.interop.browser import export_to_browser, find_runtime
+            from vanilla_transformer.interop.browser import export_to_browser
 
             compared, notes = export_to_browser(
                 model,

@@ -3,16 +3,20 @@
 import gzip
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO, cast
 
+from vanilla_transformer.command_line import usage_errors
 from vanilla_transformer.commands.options import OutputFile
-from vanilla_transformer.files.atomic_files import replaced_file
+from vanilla_transformer.files.atomic_files import LOCK, replaced_file
 from vanilla_transformer.files.text_files import read_lines
+
+MANIFEST = "manifest.json"
+"""The file, in a directory of shards, that tells what they are made from."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,16 @@ def check_readable(*paths: str | None) -> None:
     """Raises the error of the system for a path that does not exist; a pipe is not opened."""
     for path in filter(None, paths):
         os.stat(path)
+
+
+def check_languages(
+    model: str, source: str | None, target: str | None, texts: Iterable[str] = ()
+) -> None:
+    """Checks languages of texts; a wrong one is wrong usage."""
+    from vanilla_transformer.inference.recorded_directions import check_directions
+
+    with usage_errors():
+        check_directions(model, source, target, texts)
 
 
 def check_output(
@@ -57,6 +71,14 @@ def check_output(
             raise ValueError(f"`{name}` {path!r} is also the `{option}`: choose another file.")
     if not file.overwrite:
         raise ValueError(f"`{name}` {path!r} exists: add --overwrite, or choose another file.")
+
+
+def check_shards(folder: Path) -> None:
+    """Checks that a directory, if it is there, holds shards and nothing else."""
+    if (folder / MANIFEST).exists() or not folder.is_dir():
+        return
+    if not all(path.match("*.partial") or path.name == LOCK for path in folder.iterdir()):
+        raise ValueError(f"{str(folder)!r} is not empty: choose another output.")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vanilla_transformer.command_line import CommandParser, parse_options
-from vanilla_transformer.commands.files import check_output
+from vanilla_transformer.commands.files import check_output, check_readable
 from vanilla_transformer.commands.options import ModelOptions, OutputFile, PairFiles
 from vanilla_transformer.files.atomic_files import replaced_file
 from vanilla_transformer.files.model_directory import check_model_directory
@@ -224,18 +224,28 @@ def parse(words: Sequence[str]) -> tuple[Any, Any]:
     return parse_options(f"inspect {words[0]}", kind.__doc__, EXAMPLES, kind, words[1:]), show
 
 
+def check(view: tuple[Any, Any]) -> None:
+    """Checks the paths."""
+    options, show = view
+    if show is None:
+        check_readable(options.path)
+        return
+    check_model_directory(options.model)
+    if isinstance(options, PairFiles):
+        check_readable(options.source, options.target)
+    if output := getattr(options, "output", None):
+        if Path(output).suffix.lower() not in PICTURES:
+            listed = ", ".join(PICTURES)
+            raise ValueError(f"`--output` {output!r} is no picture: end it with {listed}.")
+        check_output(options, {})
+
+
 def run(view: tuple[Any, Any]) -> None:
     """Prints the view, and draws it if asked to."""
     options, show = view
     if show is None:
         print(recognise(options.path))
         return
-    check_model_directory(options.model)
-    if output := getattr(options, "output", None):
-        if Path(output).suffix.lower() not in PICTURES:
-            listed = ", ".join(PICTURES)
-            raise ValueError(f"`--output` {output!r} is no picture: end it with {listed}.")
-        check_output(options, {})
     from vanilla_transformer.files.loading import default_device, load_weights
 
     show(load_weights(options.model).to(default_device()).eval(), options)

@@ -3,6 +3,7 @@
 import threading
 from dataclasses import dataclass
 
+from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.options import BatchOptions, argument, option, same_option
 
 EXAMPLES = """
@@ -28,6 +29,12 @@ class Options:
     port: int | None = option(
         "port to listen at (default: the first free one from 7860)", ge=1, le=65_535
     )
+
+
+def check(options: Options) -> None:
+    """Checks the models."""
+    for model in options.models:
+        check_model_directory(model)
 
 
 def run(options: Options) -> None:

@@ -4,26 +4,27 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from vanilla_transformer.command_line import usage_errors
 from vanilla_transformer.commands.files import (
     FileLines,
+    check_languages,
     check_output,
     check_readable,
     open_output,
 )
 from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.files.text_files import read_line_pairs
-from vanilla_transformer.inference.options import TranslateOptions
 
 LINES_PER_CHUNK = 2048
 """Lines that are computed together."""
 
 
 def check(options: Any) -> None:
-    """Checks the paths of options."""
+    """Checks paths and languages of options."""
     files = options.files
     check_model_directory(options.model)
     check_readable(files.source, files.target)
+    languages = options.languages
+    check_languages(options.model, languages.source_language, languages.target_language)
     check_output(files, {"--source": files.source, "--target": files.target})
 
 
@@ -41,8 +42,6 @@ def compute_pairs(options: Any, engine: str, method: str, describe: Callable[[An
     files, computation, languages = options.files, options.computation, options.languages
     asked = {"src_lang": languages.source_language, "tgt_lang": languages.target_language}
     translator = Translator.from_pretrained(options.model, engine, computation.device)
-    with usage_errors():
-        translator.directions(1, TranslateOptions.of(**asked))
     compute = getattr(translator, method)
     pairs, done = read_line_pairs(files.source, files.target), 0
     with (

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from vanilla_transformer.command_line import parse_options
-from vanilla_transformer.commands.train import check_names, read_arguments
+from vanilla_transformer.commands import train
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.options import argument, option
 from vanilla_transformer.run.options import PreparationArguments, TokenizerArguments
@@ -28,9 +28,9 @@ class Options:
 
 def parse(words: Sequence[str]) -> Sequence[str]:
     """Shows the help if it is asked for; `run` reads the words as `train` does."""
-    if {"-h", "--help"} & set(words):
+    if train.HELP & set(words):
         parse_options("prepare", __doc__, EXAMPLES, Options, ["--help"])
-    check_names(words)
+    train.check_data(train.parse(words))
     return words
 
 
@@ -38,4 +38,4 @@ def run(words: Sequence[str]) -> None:
     """Prepares the data, with messages on standard error."""
     from vanilla_transformer.run.encoded_data import prepare_directory
 
-    prepare_directory(read_arguments(words))
+    prepare_directory(train.read_arguments(words))

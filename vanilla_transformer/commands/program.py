@@ -100,13 +100,13 @@ def run_subcommand(name: str, words: Sequence[str], is_verbose: bool = False) ->
     Args:
         is_verbose: Whether it shows all messages of the package.
     """
+    # Threads that wait soon leave the processor to other programs. OpenMP reads this when torch is
+    # imported, which `register` does.
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     options = parse(name, words)
     subcommand = _import_subcommand(name)
     if hasattr(subcommand, "check"):  # what needs no model fails before torch is imported
         subcommand.check(options)
-    # Threads that wait soon leave the processor to other programs. OpenMP reads this when torch is
-    # imported, which `register` does.
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     with told_when_slow("Loading the libraries ..."):
         register()
         from vanilla_transformer.progress import show_messages  # imports transformers

@@ -2,6 +2,7 @@
 
 import os
 
+from vanilla_transformer.commands.files import check_readable
 from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.serving.settings import Settings as Options
 
@@ -13,9 +14,10 @@ vanilla-transformer serve en-de=runs/en-de --compute-type int8 --api-keys keys.t
 
 
 def check(options: Options) -> None:
-    """Checks all models, before the first one is loaded."""
+    """Checks models and glossaries, before the first one is loaded."""
     for model in options.models:
         check_model_directory(model.path)
+    check_readable(*(path for _, path in options.glossary))
 
 
 def run(options: Options) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
@@ -14,10 +15,15 @@ from typing import TYPE_CHECKING, Any
 from vanilla_transformer.command_line import (
     UsageError,
     option_of,
+    read_some_options,
     spell_with_hyphens,
     unknown_option,
     usage_errors,
 )
+from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.files.model_directory import check_model_directory
+from vanilla_transformer.options import REQUIRED, option
+from vanilla_transformer.run.options import ModelArguments
 from vanilla_transformer.run.recipes import RECIPE_SUFFIXES, read_recipe
 
 if TYPE_CHECKING:
@@ -39,6 +45,7 @@ MOST_USED = {
     *("resume_from_checkpoint", "generation_num_beams", "generation_length_penalty"),
 }
 """The options of the architecture and of the Trainer that the short help shows."""
+HELP = {"-h", "--help", "--help-all"}
 DRY_RUN = ("--dry-run", "--dry_run")
 _DECLARED = (
     *("data/arguments.py", "run/options.py", "training/training_arguments.py"),
@@ -53,14 +60,27 @@ ENVIRONMENT = {
 """Environment variables of a training, unless they are set."""
 
 
+@dataclass(frozen=True)
+class Paths:
+    """The options that are checked before torch is imported."""
+
+    data: DataArguments
+    model: ModelArguments
+    output_dir: str = option("directory that the run writes to", REQUIRED)
+    resume_from_checkpoint: str | None = option("checkpoint that the run goes on from")
+
+
 def parse(words: Sequence[str]) -> Sequence[str]:
     """Keeps the words: `run` reads them, because the options are those of transformers too."""
-    check_names(words)
+    names = {*_declared_names(), "help", "help_all", "verbose", "dry_run"}
+    known = {option_of(f"{before}{name}") for name in names for before in ("", "no_")}
+    if problem := unknown_option(spell_with_hyphens(with_recipe(words)), known):
+        raise UsageError(problem)
     return words
 
 
-def check_names(words: Sequence[str]) -> None:
-    """Refuses an option that no training has, and a file that is no recipe."""
+def with_recipe(words: Sequence[str]) -> list[str]:
+    """Returns the words of a command with those of the recipe in its place, if it begins so."""
     given = list(words)
     if words and not words[0].startswith("-"):
         if not words[0].endswith(RECIPE_SUFFIXES):
@@ -69,11 +89,28 @@ def check_names(words: Sequence[str]) -> None:
                 "--train-file"
             )
         with usage_errors():
-            given[:1] = read_recipe(words[0]).words if Path(words[0]).is_file() else []
-    names = {*_declared_names(), "help", "help_all", "verbose", "dry_run"}
-    known = {option_of(f"{before}{name}") for name in names for before in ("", "no_")}
-    if problem := unknown_option(spell_with_hyphens(given), known):
-        raise UsageError(problem)
+            given[:1] = read_recipe(words[0]).words
+    return given
+
+
+def check(words: Sequence[str]) -> None:
+    """Checks the data, the saved model and the output directory."""
+    if HELP & set(words):
+        return
+    from vanilla_transformer.training.store import resolve_output_directory
+
+    paths = check_data(words)
+    if paths.model.model_name_or_path is not None:
+        check_model_directory(paths.model.model_name_or_path)
+    if (resumed := paths.resume_from_checkpoint or "").lower() != "true":  # it may warn, once
+        resolve_output_directory(paths.output_dir, resumed, paths.model.overwrite)
+
+
+def check_data(words: Sequence[str]) -> Paths:
+    """Checks the data of a training, and returns the options that name paths."""
+    paths, _ = read_some_options(Paths, with_recipe(words))
+    paths.data.check_files()
+    return paths
 
 
 def _declared_names() -> Iterator[str]:
@@ -92,7 +129,7 @@ def _declared_names() -> Iterator[str]:
 def run(words: Sequence[str]) -> None:
     """Reads all options and carries out the run, with its messages on standard error."""
     set_environment()
-    if asked := {"-h", "--help", "--help-all"} & set(words):  # before extras are needed
+    if asked := HELP & set(words):  # before extras are needed
         print_help(with_all="--help-all" in asked)
         return
     import torch.distributed
@@ -116,8 +153,6 @@ def read_arguments(words: Sequence[str]) -> "RunArguments":
     from vanilla_transformer.run.training_run import show_messages
 
     arguments = parse_arguments(words)
-    if "output_dir" not in arguments.given:
-        raise UsageError("--output-dir is missing: name the directory that the run writes to")
     show_messages(arguments)
     return arguments
 

@@ -10,8 +10,10 @@ from typing import Any
 from vanilla_transformer.command_line import UsageError
 from vanilla_transformer.commands.files import (
     FileLines,
+    check_languages,
     check_output,
     check_readable,
+    check_shards,
     open_output,
 )
 from vanilla_transformer.commands.translation import (
@@ -36,7 +38,7 @@ vanilla-transformer translate runs/multi30k --corpus a.en b.en.gz --output out -
 
 
 def check(options: Options) -> None:
-    """Checks the paths."""
+    """Checks paths and languages."""
     files, request = options.files, options.request
     for model in (options.model, *options.computation.ensemble_with):
         check_model_directory(model)
@@ -46,7 +48,14 @@ def check(options: Options) -> None:
         raise UsageError(f"{missing[0]!r} is no file: put texts behind `--`")
     check_readable(*read_from.values(), *options.corpus.files, *request.memory)
     check_readable(files.previous, files.existing, request.glossary)
-    if not options.corpus.files:  # its output is a directory
+    check_languages(options.model, request.source_language, request.target_language, options.lines)
+    if files.document:
+        from vanilla_transformer.documents.formats import reader_of
+
+        reader_of(files.document)
+    if options.corpus.files:
+        check_shards(Path(files.output or ""))
+    else:
         check_output(files, read_from)
 
 

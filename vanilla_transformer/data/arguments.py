@@ -1,5 +1,6 @@
 """The arguments that name the data of a run; needs no heavy package."""
 
+import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -9,7 +10,7 @@ from vanilla_transformer.files.text_files import suffix_of
 from vanilla_transformer.names import ANNOTATE
 from vanilla_transformer.options import option
 from vanilla_transformer.rules import Rule, check_rules
-from vanilla_transformer.text.languages import Languages
+from vanilla_transformer.text.languages import Languages, standard_tag
 
 SPLITS = ("train", "validation", "test")
 LIMITS = dict(
@@ -150,6 +151,8 @@ class DataArguments:
                 "`dataset_name` for all splits."
             )
         both: Languages = (self.source_language, self.target_language)
+        for tag in filter(None, both):
+            standard_tag(tag)
         entries = [
             entry if entry.languages else replace(entry, languages=both if any(both) else None)
             for entry in (*corpora, *others)
@@ -190,7 +193,22 @@ class DataArguments:
         return list(dict.fromkeys(entry.tag for entry in self.entries if entry.tag is not None))
 
     @property
+    def files(self) -> list[str]:
+        """The files that hold the data."""
+        return [path for entry in self.entries for split in SPLITS for path in entry.paths(split)]
+
+    @property
     def read_from(self) -> list[str]:
         """The files and data sets that hold the data."""
-        paths = [path for entry in self.entries for split in SPLITS for path in entry.paths(split)]
-        return [*paths, *(entry.dataset for entry in self.entries if entry.dataset)]
+        return [*self.files, *(entry.dataset for entry in self.entries if entry.dataset)]
+
+    def check_files(self) -> None:
+        """Checks that data are named, and that their files exist."""
+        if not self.entries:
+            raise ValueError(
+                "No data are given: name them by `train_file`, or `train_source` and "
+                "`train_target` (data to score: `test_file`, or `test_source` and `test_target`), "
+                "`dataset_name` or `corpora`."
+            )
+        for path in self.files:
+            os.stat(path)

@@ -139,12 +139,7 @@ def load_tables(
 
     The column "reason" names the filter that drops a pair.
     """
-    if not args.entries:
-        raise ValueError(
-            "No data are given: name them by `train_file`, or `train_source` and `train_target` "
-            "(data to score: `test_file`, or `test_source` and `test_target`), `dataset_name` or "
-            "`corpora`."
-        )
+    args.check_files()
     sources = [(each, open_data_set(each) if each.dataset else {}) for each in args.entries]
     for entry, opened in sources:
         if entry.dataset and not opened.keys() & {*SPLITS}:

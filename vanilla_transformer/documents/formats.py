@@ -35,10 +35,7 @@ def read_document(name: str, content: bytes, front_matter: Collection[str] = ())
         ValueError: If the kind is not known, or the content is of another kind; it names the file
             and the line.
     """
-    suffix = Path(name).suffix.lower()
-    if suffix not in FORMATS:
-        raise ValueError(f"{name}: no kind of document; the kinds are {', '.join(FORMATS)}.")
-    read = FORMATS[suffix]
+    read = reader_of(name)
     if front_matter and read is not read_markdown:
         raise ValueError(f"{name}: only Markdown has front matter.")
     try:
@@ -50,6 +47,14 @@ def read_document(name: str, content: bytes, front_matter: Collection[str] = ())
         ) from error
     except (ValueError, RecursionError) as error:  # the latter: nested in a thousand levels
         raise ValueError(f"{name}: {error}") from error
+
+
+def reader_of(name: str) -> Callable[..., Document]:
+    """Returns the function that reads the kind of a file, by the end of its name."""
+    suffix = Path(name).suffix.lower()
+    if suffix not in FORMATS:
+        raise ValueError(f"{name}: no kind of document; the kinds are {', '.join(FORMATS)}.")
+    return FORMATS[suffix]
 
 
 def _read_html(content: bytes, dialect: Dialect = HTML) -> FileTemplate:

@@ -14,7 +14,8 @@ from typing import Any
 
 import onnxruntime
 
-from vanilla_transformer.files.file_contents import content_digest, read_object, text_digest
+from vanilla_transformer.files.file_contents import content_digest, text_digest
+from vanilla_transformer.interop.browser_runtime import RUNTIME
 from vanilla_transformer.interop.comparison import Comparison
 from vanilla_transformer.interop.javascript import script
 from vanilla_transformer.interop.onnx import DECODER, ENCODER, FOLDER, TYPES, export_to_onnx
@@ -34,39 +35,8 @@ from vanilla_transformer.tokenizer_sides import has_two_vocabularies, vocabulary
 from vanilla_transformer.web import FOLDER as WEB
 from vanilla_transformer.web import PAGE
 
-RUNTIME = {
-    "onnxruntime-web": (
-        "1.30.0",
-        ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm"),
-    ),
-    "@huggingface/tokenizers": ("0.2.0", ("tokenizers.min.mjs",)),
-}
-"""The packages of the runtime, their versions, and the files of each that a folder needs."""
-
-INSTALL = "npm install " + " ".join(f"{name}@{row[0]}" for name, row in RUNTIME.items())
 _NEUTRAL = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0}
 _LOADED = ("*.json", f"{TARGET_FOLDER}/*.json", f"{FOLDER}/*.onnx", "runtime/*.wasm")
-
-
-def find_runtime(folder: str | None) -> Path:
-    """Finds the folder `node_modules` with the runtime: a given one, or one near this place."""
-    here = Path.cwd()
-    places = [Path(folder)] if folder else [up / "node_modules" for up in (here, *here.parents)]
-    found = next((place for place in places if (place / "onnxruntime-web").is_dir()), None)
-    if found is None:
-        raise FileNotFoundError(
-            f"The runtime is not in {str(places[0])!r}: type `{INSTALL}`, then export again here, "
-            "or name its node_modules with --runtime."
-        )
-    for name, (version, _) in RUNTIME.items():
-        package = found / name / "package.json"
-        has = read_object(package)["version"] if package.exists() else None
-        if has != version:
-            raise ValueError(
-                f"{str(found)!r} has {name} {has or 'not at all'}, and {version} is needed: type "
-                f"`{INSTALL}`."
-            )
-    return found
 
 
 def export_to_browser(

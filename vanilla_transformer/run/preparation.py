@@ -104,7 +104,9 @@ def _load_data(
 ) -> LoadedData:
     training = arguments.training
     if directory is None:
-        directory = resolve_output_directory(training, arguments.model.overwrite)
+        directory = resolve_output_directory(
+            str(training.output_dir), training.resume_from_checkpoint, arguments.model.overwrite
+        )
         if directory.overwritten:
             check_lies_elsewhere(_files_of(arguments), directory.folder)
     init_from = arguments.model.model_name_or_path

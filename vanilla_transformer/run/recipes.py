@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from vanilla_transformer.command_line import read_some_options
+from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.files.text_files import read_lines
 
 RECIPE_SUFFIXES = (".yaml", ".yml", ".json")
@@ -48,6 +50,11 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
             # One word, because argparse takes a value that begins with a hyphen for an option.
             words.append(f"--{name}={_as_word(value, as_text)}")
     return Recipe(path, text, words)
+
+
+def data_of_recipe(path: str) -> tuple[DataArguments, list[str]]:
+    """Reads the options of the data in a recipe; returns the words of others, too."""
+    return read_some_options(DataArguments, read_recipe(path).words)
 
 
 def _as_word(value: Any, as_text: Any) -> str:

@@ -29,12 +29,11 @@ from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import PREFIXES, RunPlan, make_plan
 from vanilla_transformer.run.preparation import load_data, prepare_texts
 from vanilla_transformer.text.columns import languages_of_rows, references_of
-from vanilla_transformer.training.callbacks import PICKLES
+from vanilla_transformer.training.callbacks import PICKLES, OverwriteGuard
 from vanilla_transformer.training.deadline import Deadline
 from vanilla_transformer.training.store import (
     FILE_SIZES,
     RESULTS,
-    OverwriteGuard,
     checkpoints_with_state,
     finished_figures,
     write_file_sizes,

@@ -1,4 +1,4 @@
-"""Callbacks of a training: early stopping, epochs of subwords, signals, pushes to the Hub."""
+"""Callbacks of a training: early stopping, epochs of subwords, signals, pushes, overwriting."""
 
 import signal
 from math import inf
@@ -11,7 +11,9 @@ from transformers.dynamic_module_utils import custom_object_save
 from transformers.trainer_jit_checkpoint import CheckpointManager
 
 from vanilla_transformer.batches.subwords import SampledSubwords
+from vanilla_transformer.files.atomic_files import LOCK
 from vanilla_transformer.training.metrics import deciding_scores, scores_by_step
+from vanilla_transformer.training.store import FILE_SIZES, TRAINER_STATE, OutputDirectory
 
 
 class EarlyStopping(EarlyStoppingCallback):
@@ -118,3 +120,34 @@ class CompletePushes(TrainerCallback):
         rules = ignored.read_text(encoding="utf-8").splitlines() if ignored.is_file() else []
         rules += [rule for rule in PICKLES if rule not in rules]
         ignored.write_text("\n".join(rules) + "\n", encoding="utf-8")
+
+
+class OverwriteGuard(TrainerCallback):
+    """Deletes the former contents of a directory, but not before a run replaces them.
+
+    The files are deleted when the first training step begins, or by `delete`: a process that is
+    killed before then leaves them as they were.
+    """
+
+    def __init__(self, directory: OutputDirectory, is_main: bool) -> None:
+        overwrites = is_main and directory.overwritten
+        former = directory.folder.rglob("*") if overwrites else ()
+        self._former = [path for path in former if path.name != LOCK]
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        """Deletes the contents, because all checks have passed; called by Trainer."""
+        self.delete()
+
+    def delete(self) -> None:
+        """Deletes the former contents for good, and keeps files that the run has added since."""
+        # Checkpoints first lose the files that complete them: none is ever resumed by mistake.
+        # Folders come after their contents.
+        last = (FILE_SIZES, TRAINER_STATE)
+        self._former.sort(key=lambda path: (path.name not in last, -len(path.parts)))
+        for path in self._former:
+            if path.is_dir() and not path.is_symlink():
+                if not any(path.iterdir()):
+                    path.rmdir()
+            else:
+                path.unlink(missing_ok=True)
+        self._former = []

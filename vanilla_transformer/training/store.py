@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
 from vanilla_transformer.files.atomic_files import LOCK, foreign_names, write_atomic
@@ -187,12 +186,17 @@ class OutputDirectory:
     overwritten: bool = False  # whether it has contents, which the training deletes when it starts
 
 
-def resolve_output_directory(args: TrainingArguments, overwrite: bool) -> OutputDirectory:
+def resolve_output_directory(
+    path: str, resumed: str | bool | None, overwrite: bool
+) -> OutputDirectory:
     """Decides whether a run resumes, overwrites or starts, and makes sure that nothing gets lost.
 
     Nothing is written or deleted.
+
+    Args:
+        resumed: `resume_from_checkpoint` of the run.
     """
-    folder, choice = Path(str(args.output_dir)), str(args.resume_from_checkpoint or False)
+    folder, choice = Path(path), str(resumed or False)
     newest, checkpoint = choice.lower() == "true", None
     if choice.lower() != "false":
         checkpoint = resumed_checkpoint(folder, newest or choice)
@@ -221,37 +225,6 @@ def resolve_output_directory(args: TrainingArguments, overwrite: bool) -> Output
         ),
     )
     return OutputDirectory(folder, checkpoint, replaces)
-
-
-class OverwriteGuard(TrainerCallback):
-    """Deletes the former contents of a directory, but not before a run replaces them.
-
-    The files are deleted when the first training step begins, or by `delete`: a process that is
-    killed before then leaves them as they were.
-    """
-
-    def __init__(self, directory: OutputDirectory, is_main: bool) -> None:
-        overwrites = is_main and directory.overwritten
-        former = directory.folder.rglob("*") if overwrites else ()
-        self._former = [path for path in former if path.name != LOCK]
-
-    def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """Deletes the contents, because all checks have passed; called by Trainer."""
-        self.delete()
-
-    def delete(self) -> None:
-        """Deletes the former contents for good, and keeps files that the run has added since."""
-        # Checkpoints first lose the files that complete them: none is ever resumed by mistake.
-        # Folders come after their contents.
-        last = (FILE_SIZES, TRAINER_STATE)
-        self._former.sort(key=lambda path: (path.name not in last, -len(path.parts)))
-        for path in self._former:
-            if path.is_dir() and not path.is_symlink():
-                if not any(path.iterdir()):
-                    path.rmdir()
-            else:
-                path.unlink(missing_ok=True)
-        self._former = []
 
 
 def finished_figures(directory: OutputDirectory, inputs: Mapping[str, Any]) -> dict[str, float]:

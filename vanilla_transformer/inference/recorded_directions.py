@@ -1,0 +1,21 @@
+"""The languages of a request, checked without the model; nothing heavy but transformers."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+
+from vanilla_transformer.files.file_contents import read_object
+from vanilla_transformer.model.directions import Direction, tags_of_sources
+from vanilla_transformer.text.languages import closest_tag
+
+
+def check_directions(
+    model: str, source: str | None, target: str | None, texts: Iterable[str] = ()
+) -> None:
+    """Checks languages of texts by the directions that a saved model records, if it does so."""
+    config = Path(model, "tokenizer_config.json")
+    if config.is_file() and "directions" in (record := read_object(config)):
+        tokenizer = SimpleNamespace(init_kwargs=record)
+        direction = Direction.resolve(tokenizer, None, source, target, closest_tag)
+        for text in texts:
+            direction.of_text(text, tags_of_sources(tokenizer))
