@@ -29,6 +29,7 @@ from vanilla_transformer.documents.po import PoFile
 from vanilla_transformer.documents.translation import plan_marked
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.quality import Calibration
+from vanilla_transformer.inference.results import Features
 
 LEARNT, TOLD = 110, 30
 """Messages of a catalogue that are learnt from, or told, at most."""
@@ -37,7 +38,7 @@ LEARNT, TOLD = 110, 30
 class Row(NamedTuple):
     """An output: its features, chrF, language, and the mean log-probability of a token."""
 
-    features: Sequence[float]
+    features: Features
     chrf: float
     language: str
     mean: float
@@ -59,10 +60,10 @@ def read_rows(model: Translator, paths: Sequence[Path], language: str, most: int
     outputs = [row[0] for row in model.run(planned.job)]
     texts = planned.place_tags(outputs)
     for output, text, (_, target) in zip(outputs, texts, pairs, strict=True):
-        if output.described:
+        if output.features:
             chrf = metric.sentence_score(text.text, [target]).score
             mean = float(np.mean(output.token_scores or [0.0]))
-            yield Row(output.described, chrf, language, mean)
+            yield Row(output.features, chrf, language, mean)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

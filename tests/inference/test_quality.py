@@ -17,7 +17,7 @@ from vanilla_transformer.inference.quality import (
     describe_output,
     rank_correlation,
 )
-from vanilla_transformer.inference.results import Translation
+from vanilla_transformer.inference.results import Features, Translation
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.run.calibration import calibrate
 
@@ -164,7 +164,10 @@ def made_outputs(count, seed=None):
         row = (0.1 * (n % 12),) + (0.0,) * 12
         if seed is not None:
             row = (*(chance.random() for _ in range(11)), 0.0, 0.0)
-        yield Translation(f"das ist Text {n}", described=row), "das ist Text"[: 12 - n % 12]
+        yield (
+            Translation(f"das ist Text {n}", features=Features(*row)),
+            "das ist Text"[: 12 - n % 12],
+        )
 
 
 def calibrated(folder, pairs):
@@ -223,7 +226,7 @@ def test_what_is_said_of_noise_is_that_it_tells_nothing(tmp_path, count):
 def test_texts_are_compared_in_composed_form(tmp_path):
     texts = [f"Ärger über Öl {'ü' * (n % 7)}{n}" for n in range(120)]
     rows = ((0.1 * (n % 5),) + (0.0,) * 12 for n in range(120))
-    given = [Translation("", described=row) for row in rows]
+    given = [Translation("", features=Features(*row)) for row in rows]
     said = set()
     for output_form, reference_form in product(("NFC", "NFD"), repeat=2):
         outputs = [

@@ -9,7 +9,7 @@ from servers import plan_of
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.serving import models
 from vanilla_transformer.serving.errors import RequestError
-from vanilla_transformer.serving.models import Models, ServedModel
+from vanilla_transformer.serving.models import AlreadyInTarget, Models, ServedModel
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Settings, parse_model
 from vanilla_transformer.serving.translators import Translators
@@ -125,4 +125,4 @@ def test_texts_in_the_target_language_need_no_model_and_others_are_refused(text,
             served.detected_direction(text, target)
         return
     found = served.detected_direction(text, target)
-    assert (found.codes, found.model is None) == (codes, codes[0] == codes[1])
+    assert (found.codes, isinstance(found, AlreadyInTarget)) == (codes, codes[0] == codes[1])

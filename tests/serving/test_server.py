@@ -24,6 +24,7 @@ from servers import FORM, JSON, read_answer, serving, wait_until
 from sites import findings, needs_packages
 
 from vanilla_transformer.inference.quality import Calibration
+from vanilla_transformer.inference.results import Features
 from vanilla_transformer.inference.translator import Translator
 
 LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
@@ -56,8 +57,8 @@ def terms(tmp_path_factory):
 @pytest.fixture(scope="module")
 def calibrated(trained, tmp_path_factory):
     folder = shutil.copytree(trained, tmp_path_factory.mktemp("calibrated") / "toy")
-    described = [[n / 200, *[0.0] * 12] for n in range(200)]
-    Calibration.fit([(row, row[0] * 100, None) for row in described]).save(folder)
+    features = [Features(n / 200, *[0.0] * 12) for n in range(200)]
+    Calibration.fit([(row, row[0] * 100, None) for row in features]).save(folder)
     return folder
 
 

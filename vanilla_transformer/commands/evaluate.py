@@ -109,7 +109,7 @@ def run(options: Options) -> None:
     from datasets import disable_progress_bars
 
     from vanilla_transformer.documents.memory_files import read_memory
-    from vanilla_transformer.inference.results import without_infinities
+    from vanilla_transformer.files.file_contents import without_infinities
     from vanilla_transformer.run.comparison import describe_comparison, describe_scores
     from vanilla_transformer.run.evaluation import compare_models, evaluate_model
     from vanilla_transformer.search import SearchError

@@ -46,7 +46,8 @@ class Options(ModelOptions):
 def run(options: Options) -> None:
     """Scores the pairs in their order; prints the perplexity of all on standard error."""
     files = options.files
-    from vanilla_transformer.inference.results import perplexity_of, without_infinities
+    from vanilla_transformer.files.file_contents import without_infinities
+    from vanilla_transformer.inference.results import perplexity_of
 
     num_pairs, num_tokens, total = 0, 0, 0.0
 

@@ -249,7 +249,7 @@ def print_outputs(
         file: Where the lines are from.
         first: The number of the first of them there, from 0.
     """
-    from vanilla_transformer.inference.results import without_infinities
+    from vanilla_transformer.files.file_contents import without_infinities
 
     files, before = options.files, "" if file is None else f"{file}, "
 

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import cache
+from math import isfinite
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,3 +60,12 @@ def readers_digest() -> str:
     parts = (*folders, "model/directions", "model/tokenization_*", "names", "tokenizer_sides")
     files = [path for part in parts for path in package.glob(f"{part}.py")]
     return text_digest(" ".join(content_digest(path) for path in sorted(files)))
+
+
+def without_infinities(report: Any) -> Any:
+    """Returns a report as JSON can hold it, which has no infinity and no NaN: None instead."""
+    if isinstance(report, Mapping):
+        return {name: without_infinities(value) for name, value in report.items()}
+    if isinstance(report, (list, tuple)):
+        return [without_infinities(value) for value in report]
+    return None if isinstance(report, float) and not isfinite(report) else report

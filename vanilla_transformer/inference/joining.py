@@ -12,10 +12,9 @@ from vanilla_transformer.inference.results import Mark, Translation, least_risk,
 from vanilla_transformer.inference.segments import Output, Segment, SplitTexts
 from vanilla_transformer.inference.steps import Outputs
 from vanilla_transformer.text.edits import Span, apply_edits, moved
-from vanilla_transformer.text.kept import edits_to_number
 from vanilla_transformer.text.languages import tag_of_texts
 from vanilla_transformer.text.lines import TextLayout, count_characters
-from vanilla_transformer.text.printf import may_be_numbered
+from vanilla_transformer.text.printf import edits_to_number, may_be_numbered
 from vanilla_transformer.text.sentences import Cut
 from vanilla_transformer.text.terms import targets_in
 from vanilla_transformer.text.token_links import TokenLinks
@@ -45,29 +44,29 @@ class Joiner:
         self, job: Job, text: JobText, layout: TextLayout, rows: Sequence[Outputs]
     ) -> list[Translation]:
         ranks = range(job.call.search.n_best)
-        joined = [self._join(layout, rows, rank, job.call) for rank in ranks]
+        outputs = [self._translation_of(layout, rows, rank, job.call) for rank in ranks]
         if text.former:
             similar = text.former.suggestion
-            joined = [replace(output, from_memory=similar) for output in joined]
-        best_first = sorted(joined, key=lambda output: -(output.score or 0.0))
+            outputs = [replace(output, from_memory=similar) for output in outputs]
+        best_first = sorted(outputs, key=lambda output: -(output.score or 0.0))
         if job.metric is None:
             return best_first
         return [best_first[least_risk([output.text for output in best_first], job.metric)]]
 
-    def _join(
+    def _translation_of(
         self, layout: TextLayout, rows: Sequence[Outputs], rank: int, call: Call
     ) -> Translation:
         """Makes an output of a text from one for each of its segments."""
         details = call.details
         layout, parts = _with_pieces(layout, [rows[number][rank] for number in layout.segments])
-        joined, read = _joined(layout, parts), [part.segment for part in parts]
-        links = joined.links
+        whole, read = _put_together(layout, parts), [part.segment for part in parts]
+        links = whole.links
         characters = sum(count_characters(segment.text) for segment in read)
         scores = tuple(score for part in parts for score in part.token_scores)
         normaliser = float(max(len(scores), 1)) ** call.search.length_penalty
         tokens = (self.reader.target_tokens(part.hypothesis.tokens) for part in parts)
         translation = Translation(
-            text=joined.text,
+            text=whole.text,
             score=sum(scores) / normaliser if details.scores else None,
             token_scores=scores if details.scores else None,
             tokens=tuple(chain.from_iterable(tokens)) if details.tokens else None,
@@ -75,12 +74,12 @@ class Joiner:
             source_tokens=tuple(chain.from_iterable(map(self.reader.source_tokens, read)))
             if details.alignment
             else None,
-            word_alignment=linked_words(joined.source, joined.text, links)
+            word_alignment=linked_words(whole.source, whole.text, links)
             if details.word_alignment
             else None,
             links=links if details.links else None,
             is_complete=all(part.is_complete for part in parts),
-            stays=joined.stays,
+            stays=whole.stays,
             repeated=any(part.repeats for part in parts),
             unknown_share=sum(segment.num_unknown for segment in read) / max(characters, 1),
             restored=tuple(span for part in parts for span in part.restored),
@@ -90,19 +89,19 @@ class Joiner:
                 for match in segment.matches
             ),
             missing_terms=tuple(term for part in parts for term in part.missing_terms),
-            marks=tuple(sorted(joined.marks)) if details.marks else (),
+            marks=tuple(sorted(whole.marks)) if details.marks else (),
         )
-        is_described = details.scores and bool(parts)
-        return self._described(translation, joined.source, read) if is_described else translation
+        has_quality = details.scores and bool(parts)
+        return self._with_quality(translation, whole.source, read) if has_quality else translation
 
-    def _described(
+    def _with_quality(
         self, translation: Translation, source: str, read: Sequence[Segment]
     ) -> Translation:
         """Returns an output with its features, and the quality that a calibration expects."""
         num_tokens = sum(len(segment) - segment.num_shown for segment in read)
-        described, known = describe_output(translation, source, num_tokens), self.calibration
-        quality = known.expected(described, read[0].target_language) if known else None
-        return replace(translation, described=described, quality=quality)
+        features, known = describe_output(translation, source, num_tokens), self.calibration
+        quality = known.expected(features, read[0].target_language) if known else None
+        return replace(translation, features=features, quality=quality)
 
 
 def _with_pieces(layout: TextLayout, outputs: Sequence[Output]) -> tuple[TextLayout, list[Output]]:
@@ -115,7 +114,7 @@ def _with_pieces(layout: TextLayout, outputs: Sequence[Output]) -> tuple[TextLay
 
 
 @dataclass
-class _Joined:
+class _Whole:
     """A text and its output, as far as they are put together.
 
     Attributes:
@@ -153,15 +152,15 @@ class _Joined:
         """The links of the tokens of both texts."""
         return TokenLinks(self.sources, self.targets, self.aligned)
 
-    def numbered(self, can_number: bool) -> "_Joined":
+    def numbered(self, can_number: bool) -> "_Whole":
         """Returns the text with numbered placeholders, or the source, if their order is another."""
         edits = edits_to_number(self.source, self.text, self.values)
         if not edits:
             return self
         if not can_number:
-            return _Joined(self.source, self.source, stays=True)
+            return _Whole(self.source, self.source, stays=True)
         links = self.links.edited(edits)
-        return _Joined(
+        return _Whole(
             self.source,
             apply_edits(self.text, edits),
             [*links.sources],
@@ -175,7 +174,7 @@ def _shifted(shift: int, span: Span) -> Span:
     return span[0] + shift, span[1] + shift
 
 
-def _joined(layout: TextLayout, parts: Sequence[Output]) -> _Joined:
+def _put_together(layout: TextLayout, parts: Sequence[Output]) -> _Whole:
     """Puts the outputs of a text together.
 
     The language of the target, or else its script, tells how parts of a long line are joined.
@@ -185,14 +184,14 @@ def _joined(layout: TextLayout, parts: Sequence[Output]) -> _Joined:
     def language() -> str | None:
         return parts[0].segment.target_language or tag_of_texts(part.text for part in parts)
 
-    joined = _Joined()
+    whole = _Whole()
     for origin, part in zip(layout.parts, layout.in_language(language), strict=True):
         if isinstance(part, int):
-            joined.add(parts[part])
+            whole.add(parts[part])
         else:
-            joined.source += origin.space if isinstance(origin, Cut) else part
-            joined.text += part
-    return joined.numbered(may_be_numbered(parts[0].segment.source.flags)) if parts else joined
+            whole.source += origin.space if isinstance(origin, Cut) else part
+            whole.text += part
+    return whole.numbered(may_be_numbered(parts[0].segment.source.flags)) if parts else whole
 
 
 def _token_pairs(parts: Sequence[Output]) -> Links:

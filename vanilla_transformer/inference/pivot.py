@@ -37,7 +37,7 @@ def plan_second_step(
     return replace(planned, texts=texts)
 
 
-def through(source: str, first: Translation, second: Translation) -> Translation:
+def combine_steps(source: str, first: Translation, second: Translation) -> Translation:
     """Returns the translation of a source that two steps have made."""
     if first.stays or second.stays:  # the second one stays in the third language
         second = replace(second, text=source, links=NO_LINKS, marks=(), stays=True)

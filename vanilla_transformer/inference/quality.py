@@ -17,7 +17,7 @@ from transformers.utils import logging
 from vanilla_transformer.files.atomic_files import write_atomic
 from vanilla_transformer.files.file_contents import content_digest, read_object, text_digest
 from vanilla_transformer.files.model_directory import WEIGHTS
-from vanilla_transformer.inference.results import Translation
+from vanilla_transformer.inference.results import Features, Translation
 
 logger = logging.get_logger(__name__)
 
@@ -37,38 +37,33 @@ _LOW = 0.5
 On catalogues of five languages, 1 finds 58 to 74% of the worst tenth, with a rank correlation of
 0.55 in the mean; 0.7 finds 63 to 76%, with 0.54; 0.5 finds 65 to 77%, with 0.53.
 """
-_REPEATED = -2  # its position in the features of an output
 _ALL = ""  # name of the calibration for languages that have none
 
 Floats = NDArray[np.float64]
-Outcome = tuple[Sequence[float], float, str | None]
-"""The features of an output (see `describe_output`), its chrF and its language."""
+Outcome = tuple[Features, float, str | None]
+"""The features of an output, its chrF and its language."""
 
 
-def describe_output(output: Translation, source: str, source_tokens: int) -> tuple[float, ...]:
-    """Returns the features of an output with scores that a calibration weighs."""
+def describe_output(output: Translation, source: str, source_tokens: int) -> Features:
+    """Returns the features of an output with scores."""
     scores = np.nan_to_num(np.asarray(output.token_scores or [0.0], np.float64), nan=-_LEAST)
     scores = scores.clip(-_LEAST, 0.0)
-    longer = max(len(output.text), 1) / max(len(source), 1)
-    return (
-        float(np.sqrt(-scores).mean()),
-        float(np.exp(scores).mean()),
-        float(np.exp(scores.sum())),  # of the whole output: counts in labels of few tokens
-        # Words that a vocabulary cuts into many tokens are rare ones, or invented.
-        source_tokens / max(len(source), 1),
-        len(scores) / max(len(output.text), 1),
-        float(np.log(max(source_tokens, 1) / len(scores))),
-        float(np.log1p(source_tokens)),
-        float(abs(np.log(longer))),
-        float(np.log1p(len(output.text))),
-        len(output.restored),
-        output.unknown_share,
-        float(output.repeated),
-        float(not output.is_complete),
+    source_length, length = max(len(source), 1), max(len(output.text), 1)
+    return Features(
+        mean_surprise=float(np.sqrt(-scores).mean()),
+        mean_probability=float(np.exp(scores).mean()),
+        probability=float(np.exp(scores.sum())),
+        source_density=source_tokens / source_length,
+        density=len(scores) / length,
+        token_ratio=float(np.log(max(source_tokens, 1) / len(scores))),
+        source_length=float(np.log1p(source_tokens)),
+        growth=float(abs(np.log(length / source_length))),
+        length=float(np.log1p(len(output.text))),
+        num_restored=len(output.restored),
+        unknown_share=output.unknown_share,
+        repeated=output.repeated,
+        is_cut=not output.is_complete,
     )
-
-
-_NUM_FEATURES = len(describe_output(Translation(""), "", 0))
 
 
 @dataclass(frozen=True)
@@ -108,9 +103,9 @@ class _Line:
             [round(float(x), 1) for x in rising],
         )
 
-    def expected(self, features: Sequence[float]) -> float:
+    def expected(self, features: Features) -> float:
         """Returns the expected chrF, 0 to 100; the lowest for an output that repeats itself."""
-        if features[_REPEATED]:
+        if features.repeated:
             return self.values[0]
         total = float(np.dot(self.weights, [*features, 1.0]))
         return round(float(np.interp(total, self.sums, self.values)), 1)
@@ -145,7 +140,7 @@ class Calibration:
                 lines[tag] = _Line.fit(rows[chosen], scores[chosen])
         return cls(lines) if _ALL in lines else None
 
-    def expected(self, features: Sequence[float], language: str | None) -> float:
+    def expected(self, features: Features, language: str | None) -> float:
         """Returns the chrF that is to be expected of an output in a language, from 0 to 100."""
         return self.lines.get(language or _ALL, self.lines[_ALL]).expected(features)
 
@@ -167,7 +162,7 @@ class Calibration:
         if content.get("model") != _fingerprint(folder):
             return None
         lines = {tag: _Line(**line) for tag, line in content["lines"].items()}
-        if any(len(line.weights) != _NUM_FEATURES + 1 for line in lines.values()):
+        if any(len(line.weights) != len(Features._fields) + 1 for line in lines.values()):
             logger.warning(
                 f"Outputs have no quality: {folder / QUALITY} weighs other features than this "
                 "version: `evaluate --calibrate` makes it anew."

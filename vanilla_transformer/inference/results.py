@@ -1,10 +1,10 @@
 """The results of a `Translator`, and the choice of one among several outputs."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import exp, inf, isfinite
-from typing import Any, Literal, NamedTuple
+from math import exp, inf
+from typing import Literal, NamedTuple
 from unicodedata import normalize
 
 from vanilla_transformer.extras import optional_packages
@@ -21,6 +21,38 @@ class Mark(NamedTuple):
     begin: int
     end: int
     kind: Literal["kept", "term"]
+
+
+class Features(NamedTuple):
+    """What tells the quality of an output, in the order of the weights of a calibration.
+
+    Attributes:
+        mean_surprise: Mean square root of what the tokens cost, in nats.
+        mean_probability: Mean probability of the tokens.
+        probability: That of the whole output, which counts in labels of few tokens.
+        source_density, density: Tokens for each character of the source, and of the output: words
+            that a vocabulary cuts into many tokens are rare ones, or invented.
+        token_ratio: Logarithm of the source's tokens for each token of the output.
+        source_length: Logarithm of the source's number of tokens.
+        growth: How far the lengths in characters differ: their logarithms, without a sign.
+        length: Logarithm of the output's number of characters.
+        num_restored: Number of kept parts that the model did not copy.
+        unknown_share, repeated, is_cut: As for `Translation`; what is cut is not complete.
+    """
+
+    mean_surprise: float
+    mean_probability: float
+    probability: float
+    source_density: float
+    density: float
+    token_ratio: float
+    source_length: float
+    growth: float
+    length: float
+    num_restored: int
+    unknown_share: float
+    repeated: bool
+    is_cut: bool
 
 
 @dataclass(frozen=True)
@@ -56,7 +88,7 @@ class Translation:
         missing_terms: The targets that it does not contain.
         from_memory: A former translation of the source: if it is exact, `text` is its target.
         marks: The kept parts and the targets of terms in `text`, in order.
-        described: The features that a calibration of the quality weighs.
+        features: What tells its quality. None: no scores were asked for, or nothing was read.
     """
 
     text: str
@@ -77,7 +109,7 @@ class Translation:
     missing_terms: tuple[str, ...] = ()
     marks: tuple[Mark, ...] = ()
     from_memory: Suggestion | None = None
-    described: tuple[float, ...] = field(default=(), repr=False)
+    features: Features | None = field(default=None, repr=False)
 
     @property
     def doubts(self) -> list[str]:
@@ -149,15 +181,6 @@ def perplexity_of(log_probability: float, tokens: int) -> float:
     """Computes exp of the mean negative log-probability of a token, ends included."""
     mean = -log_probability / max(tokens, 1)
     return exp(mean) if mean < 700 else inf
-
-
-def without_infinities(report: Any) -> Any:
-    """Returns a report as JSON can hold it, which has no infinity and no NaN: None instead."""
-    if isinstance(report, Mapping):
-        return {name: without_infinities(value) for name, value in report.items()}
-    if isinstance(report, (list, tuple)):
-        return [without_infinities(value) for value in report]
-    return None if isinstance(report, float) and not isfinite(report) else report
 
 
 def linked_words(source: str, target: str, links: TokenLinks) -> Links:

@@ -35,9 +35,6 @@ class Encoded(NamedTuple):
     row: Any = None
 
 
-_UNSEARCHED = Hypothesis((), None)
-
-
 @dataclass(frozen=True)
 class Source:
     """A line, or a part of one, before the model reads it.
@@ -129,10 +126,10 @@ class Segment:
 class Output:
     """What the model made of one segment, with the text that comes from it.
 
-    The stages set its fields: `search` those up to `is_complete`, but for `given`, and `copies`;
-    `link` the `links`, and those of the hypothesis; `restore` the text, `links`, `copies`,
-    `restored` and `missing_terms`; `score` the scores; `_with_sentences` the pieces. For a given
-    target, `Reader.read_pairs` sets those up to `text`.
+    The steps set its fields: `read` those up to `is_complete`, but for `given`, and `copies` and
+    `missing_terms`; `link` the `links`, and those of the hypothesis; `restore` the text, `links`,
+    `copies`, `restored` and `missing_terms`; `score` the scores; `_with_sentences` the pieces. For
+    a given target, `Reader.read_pairs` sets those up to `text`.
 
     Attributes:
         hypothesis: The tokens that the search has found, or those of a given target.
@@ -152,7 +149,7 @@ class Output:
     """
 
     segment: Segment
-    hypothesis: Hypothesis = _UNSEARCHED
+    hypothesis: Hypothesis
     given: Encoded | None = None
     written: str = ""
     put_back: Sequence[Edit] = ()

@@ -5,24 +5,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from transformers.utils import logging
-
 from vanilla_transformer.inference.constrained import TermIds, ids_of_term, search_with_terms
-from vanilla_transformer.inference.engines import TransformersEngine
 from vanilla_transformer.inference.job import Call
 from vanilla_transformer.inference.segments import Output, Segment, Source
 from vanilla_transformer.inference.steps import Outputs, Steps, edited
 from vanilla_transformer.model.directions import FirstTokens
 from vanilla_transformer.text.grouping import map_grouped
-from vanilla_transformer.text.kept import edits_to_number
 from vanilla_transformer.text.languages import words_have_spaces
-from vanilla_transformer.text.printf import may_be_numbered
+from vanilla_transformer.text.printf import edits_to_number, may_be_numbered
 from vanilla_transformer.text.repetition import tokens_not_repeated
 from vanilla_transformer.text.sentences import Cut
 from vanilla_transformer.text.terms import edits_to_exchange, missing_targets
 from vanilla_transformer.tokenizer_sides import vocabulary_of
-
-logger = logging.get_logger(__name__)
 
 _CANDIDATES = 8
 """Outputs among which one is chosen whose placeholders are in order."""
@@ -157,25 +151,25 @@ class Stages:
         if (search := call.search.without_repetition(tokens)) is None:
             return rows
         call = replace(call, search=search, engine=self.engines.for_search(search))
-        return self._with_others(rows, call, has_lost_its_way)
+        return self._searched_again(rows, call, has_lost_its_way)
 
     def _keeping_order(self, rows: list[Outputs], call: Call) -> list[Outputs]:
         """Adds other outputs; outputs in which the values have their order come first."""
         search = call.search.with_outputs(_CANDIDATES)
         batch_tokens = call.batch_tokens * call.search.num_beams // search.num_beams
         call = replace(call, search=search, batch_tokens=batch_tokens)
-        return self._with_others(rows, call, has_other_values)
+        return self._searched_again(rows, call, has_other_values)
 
-    def _with_others(
-        self, rows: list[Outputs], call: Call, comes_last: Callable[[Output], bool]
+    def _searched_again(
+        self, rows: list[Outputs], call: Call, is_wrong: Callable[[Output], bool]
     ) -> list[Outputs]:
-        """Returns the first outputs that are not wrong, of these and of another search."""
+        """Returns as many outputs, of these and of another search; wrong ones come last."""
         best = []
         again = self.steps.outputs([row[0].segment for row in rows], call)
         for row, new in zip(rows, again, strict=True):
             found = {output.hypothesis.ids for output in row}
             others = [output for output in new if output.hypothesis.ids not in found]
-            best.append(sorted([*row, *others], key=comes_last)[: len(row)])
+            best.append(sorted([*row, *others], key=is_wrong)[: len(row)])
         return best
 
     def _reading_terms(self, rows: list[Outputs], call: Call) -> list[Outputs]:
@@ -207,18 +201,15 @@ class Stages:
 
     def _placing_terms(self, rows: Sequence[Outputs], call: Call) -> list[Outputs]:
         """Computes outputs that contain the terms; equally many beams share batches."""
-        if not isinstance(call.engine, TransformersEngine):
-            logger.debug("Transformers searches outputs that lack terms again.")
-            call = replace(call, engine=self.engines.transformers)
         terms = [self._terms_to_place(row[0]) for row in rows]
         searches = [search_with_terms(call.search, of_output) for of_output in terms]
 
         def search_group(beams: int, numbers: list[int]) -> list[Outputs]:
             batch_tokens = call.batch_tokens * call.search.num_beams // beams  # as much memory
-            return self.steps.outputs(
+            return self.steps.outputs_with_terms(
                 [rows[number][0].segment for number in numbers],
                 replace(call, search=searches[numbers[0]], batch_tokens=batch_tokens),
-                terms=[terms[number] for number in numbers],
+                [terms[number] for number in numbers],
             )
 
         beams = [search.num_beams for search in searches]

@@ -1,4 +1,4 @@
-"""The steps from segments to outputs: search, link, restore, score."""
+"""The steps from segments to outputs: search, read, link, restore, score."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,13 +15,9 @@ from vanilla_transformer.inference.segments import Output, Segment
 from vanilla_transformer.model.directions import FirstTokens, with_first_token
 from vanilla_transformer.search import Search, needed_start
 from vanilla_transformer.text.edits import Edit, apply_edits, moved, stripped
-from vanilla_transformer.text.kept import (
-    Copies,
-    edits_to_double_signs,
-    edits_to_keep,
-    edits_to_sign_numbers,
-)
+from vanilla_transformer.text.kept import Copies, edits_to_keep
 from vanilla_transformer.text.languages import words_have_spaces
+from vanilla_transformer.text.percent_signs import edits_to_double_signs, edits_to_sign_numbers
 from vanilla_transformer.text.terms import missing_targets, targets_in
 from vanilla_transformer.text.token_links import TokenLinks
 
@@ -53,42 +49,40 @@ class Steps:
         segments: Sequence[Segment],
         call: Call,
         on_batch: Callable[[int], None] | None = None,
-        terms: Sequence[Sequence[TermIds]] | None = None,
     ) -> list[Outputs]:
-        """Computes the outputs of segments by all steps; the arguments are those of `search`."""
-        outputs = self.search(segments, call, on_batch, terms)
-        outputs = self.link(outputs, call)
+        """Computes `n_best` outputs of each segment by all steps."""
+        align = call.details.linked or any(segment.is_aligned for segment in segments)
+        ids = [segment.ids for segment in segments]
+        rows = call.engine.generate(ids, call.search, call.batch_tokens, align, on_batch)
+        return self._complete(segments, rows, call)
+
+    def outputs_with_terms(
+        self, segments: Sequence[Segment], call: Call, terms: Sequence[Sequence[TermIds]]
+    ) -> list[Outputs]:
+        """Computes outputs that contain the terms of each segment, which transformers can."""
+        ids = [segment.ids for segment in segments]
+        engine = self.engines.transformers
+        rows = engine.generate(ids, call.search, call.batch_tokens, terms=terms)
+        return self._complete(segments, rows, call)
+
+    def _complete(
+        self, segments: Sequence[Segment], rows: Sequence[Sequence[Hypothesis]], call: Call
+    ) -> list[Outputs]:
+        """Takes the found tokens through the further steps."""
+        outputs = self.link(self.read(segments, rows, call.search), call)
         outputs = self.score(list(map(restore, outputs)), call)
         remaining = iter(outputs)
-        return [list(islice(remaining, call.search.n_best)) for _ in segments]
+        return [list(islice(remaining, len(row))) for row in rows]
 
-    def search(
-        self,
-        segments: Sequence[Segment],
-        call: Call,
-        on_batch: Callable[[int], None] | None = None,
-        terms: Sequence[Sequence[TermIds]] | None = None,
+    def read(
+        self, segments: Sequence[Segment], rows: Sequence[Sequence[Hypothesis]], search: Search
     ) -> list[Output]:
-        """Searches for `n_best` outputs of each segment, which may have to contain terms.
-
-        Parts of the source come in the place of their stand-ins.
-        """
-        options = {} if terms is None else {"terms": terms}  # transformers alone takes them
-        align = call.details.linked or any(segment.is_aligned for segment in segments)
-        rows = call.engine.generate(
-            [segment.ids for segment in segments],
-            call.search,
-            call.batch_tokens,
-            align,
-            on_batch,
-            **options,
-        )
+        """Reads the texts of found tokens, with parts of the source for their stand-ins."""
         ids = [list(hypothesis.ids) for row in rows for hypothesis in row]
-        texts = iter(
-            self.reader.of_targets.batch_decode(ids, skip_special_tokens=True) if ids else []
-        )
+        decode = self.reader.of_targets.batch_decode
+        texts = iter(decode(ids, skip_special_tokens=True) if ids else [])
         return [
-            self._as_output(segment, hypothesis, next(texts), call.search)
+            self._as_output(segment, hypothesis, next(texts), search)
             for segment, row in zip(segments, rows, strict=True)
             for hypothesis in row
         ]
@@ -117,6 +111,7 @@ class Steps:
             copies=Copies.find(source.text, segment.kept, text, source.flags, origins)
             if source.demands.keeps
             else None,
+            missing_terms=missing_targets(segment.terms, text, segment.target_language),
             is_complete=not is_cut_off(hypothesis, search.settings, search.max_new_tokens),
         )
 
@@ -194,10 +189,7 @@ def edited(output: Output, edits: Sequence[Edit]) -> Output:
 
 
 def restore(output: Output) -> Output:
-    """Puts into an output the spaces, kept parts and percent signs that it lacks of its source.
-
-    It also finds the terms that the output lacks.
-    """
+    """Puts into an output the spaces, kept parts and percent signs that it lacks of its source."""
     segment, edits = output.segment, list[Edit]()
     if spaces := segment.reading.edits_of_spaces(output.text, output.links):
         output = edited(output, spaces)
@@ -210,6 +202,4 @@ def restore(output: Output) -> Output:
         text, kept = output.text, output.copies.found
         signs = edits_to_sign_numbers(segment.text, segment.kept, text, kept)
         output, edits = edited(output, signs) if signs else output, [*edits, *signs]
-    missing = missing_targets(segment.terms, output.text, segment.target_language)
-    restored = tuple(edit.text.strip() for edit in edits if edit.text)
-    return replace(output, restored=restored, missing_terms=missing)
+    return replace(output, restored=tuple(edit.text.strip() for edit in edits if edit.text))

@@ -285,17 +285,15 @@ class Translator:
         """Computes the outputs of each text of a job, best first.
 
         Args:
-            on_done: Is called after each batch with the number of texts that it has computed,
+            on_done: Is called after each batch with the number of texts that are computed so far,
                 estimated by their segments.
         """
-        split, num_computed, num_told = self.reader.split(job), 0, 0
+        split, num_computed = self.reader.split(job), 0
 
         def on_batch(count: int) -> None:
-            nonlocal num_computed, num_told
+            nonlocal num_computed
             num_computed += count
-            done = len(job.texts) * num_computed // len(split.segments)
-            on_done(done - num_told)
-            num_told = done
+            on_done(len(job.texts) * num_computed // len(split.segments))
 
         rows = self.stages.compute(split.segments, job.call, on_batch)
         return self.joiner.join(job, split, rows)
@@ -316,7 +314,7 @@ class Translator:
         defects = Defects()
         with Progress(total, "texts", shown=progress) as shown:
             for job in jobs:
-                rows = self.run(job, lambda count: shown.update(shown.done + count))
+                rows = self.run(job, lambda done: shown.update(defects.num_texts + done))
                 for (text, *_), row in zip(job.texts, rows, strict=True):
                     defects.add(text, row, job.call.search.max_new_tokens)
                     yield row

@@ -14,7 +14,16 @@ from typing import Any
 import regex
 
 from vanilla_transformer.model.tokenization_vanilla_transformer import ZERO_WIDTH
-from vanilla_transformer.text import kept, languages, lines, patterns, printf, readings, repetition
+from vanilla_transformer.text import (
+    kept,
+    languages,
+    lines,
+    patterns,
+    percent_signs,
+    printf,
+    readings,
+    repetition,
+)
 
 _CLASSES = {"w": r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}", "d": r"\p{Nd}"}
 _CLASSES["s"] = r"\p{White_Space}"
@@ -87,7 +96,7 @@ def script() -> str:
     expressions = {
         "OPTIONS": _literal(patterns.OPTIONS.pattern),
         "PRINTF": _literal(printf.PRINTF_PART.pattern),
-        "SHARE": _literal(printf.SHARE.pattern, "uy"),
+        "SHARE": _literal(percent_signs.SHARE.pattern, "uy"),
         "BY_NUMBER": _literal(printf.BY_NUMBER.pattern, "uy"),
         "LINE_BREAKS": _literal(lines.LINE_BREAKS.pattern, "gu"),
         "REPEATED_WORDS": _literal(repetition.WORDS.pattern, "gu"),
@@ -98,7 +107,7 @@ def script() -> str:
         "OTHER_SPACE": _literal(readings.OTHER_SPACE.pattern, "gu"),
         "WORDS": _literal(languages.WORDS.pattern, "gv"),
         "SURROUNDED": _literal(rf"^([\s{ZERO_WIDTH}]*)(.*?)([\s{ZERO_WIDTH}]*)$", "su"),
-        "NUMBER": _literal(kept.NUMBER.pattern, "gu"),
+        "NUMBER": _literal(percent_signs.NUMBER.pattern, "gu"),
         "SIMILAR": str(kept.SIMILAR),
         "REFERENCES": json.dumps(references(), ensure_ascii=False),
     }

@@ -29,10 +29,10 @@ def calibrate(
     halves: tuple[list[Outcome], list[Outcome]] = ([], [])
     numbers: dict[str, int] = {}  # of different outputs: equal ones are in one half
     for output, texts, target in zip(outputs, as_lists(references), targets, strict=True):
-        if output.described:  # empty: the model has read nothing of the text
+        if output.features:
             score = metric.sentence_score(output.text, texts).score
             number = numbers.setdefault(output.text, len(numbers))
-            halves[number % 2].append((output.described, score, known_tag(target)))
+            halves[number % 2].append((output.features, score, known_tag(target)))
     outcomes = [*halves[0], *halves[1]]
     left_out = len(outputs) - len(outcomes)
     counted = f"{len(outcomes):,} outputs" + f" ({left_out:,} not read)" * (left_out > 0)

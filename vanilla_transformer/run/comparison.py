@@ -8,7 +8,7 @@ from typing import Any, cast
 from sacrebleu.significance import PairedTest
 
 from vanilla_transformer.data.near_twins import WITHOUT_TWINS
-from vanilla_transformer.inference.results import without_infinities
+from vanilla_transformer.files.file_contents import without_infinities
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.training.metrics import (
     References,

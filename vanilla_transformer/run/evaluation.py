@@ -275,7 +275,7 @@ def _translate_share(
         Progress(len(sources), "texts", work="Scoring", shown=shows) as progress,
     ):
         for part, numbers in jobs:
-            rows = translator.run(part, lambda count: progress.update(progress.done + count))
+            rows = translator.run(part, lambda count: progress.update(len(done) + count))
             done.update((n, row[0]) for n, row in zip(numbers, rows, strict=True))
             progress.update(len(done))
     return done

@@ -18,7 +18,7 @@ from transformers.utils import logging
 from vanilla_transformer import progress
 from vanilla_transformer.files.atomic_files import explained_full_disk, write_atomic
 from vanilla_transformer.files.directory_lock import locked_directory
-from vanilla_transformer.inference.results import without_infinities
+from vanilla_transformer.files.file_contents import without_infinities
 from vanilla_transformer.run.adapters import merge_adapters
 from vanilla_transformer.run.assembly import Assembly
 from vanilla_transformer.run.calibration import calibrate

@@ -9,9 +9,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field, create_model
 
+from vanilla_transformer.files.file_contents import without_infinities
 from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
-from vanilla_transformer.inference.results import Translation, without_infinities
+from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.options import SearchOptions, range_of
 from vanilla_transformer.serving.bodies import JSON, Fields, Text, Texts, describe_body

@@ -37,7 +37,7 @@ from vanilla_transformer.serving.bodies import (
 )
 from vanilla_transformer.serving.errors import RequestError, check_limit, check_most
 from vanilla_transformer.serving.glossaries import GlossaryField
-from vanilla_transformer.serving.models import ServedDirection, detect_languages
+from vanilla_transformer.serving.models import AlreadyInTarget, ServedDirection, detect_languages
 from vanilla_transformer.serving.service import Service, service_of
 from vanilla_transformer.serving.settings import ANY
 from vanilla_transformer.text.languages import is_language, language_name
@@ -102,7 +102,7 @@ async def _translate_texts(
 ) -> tuple[dict[str, list[Any]], list[list[Translation]]]:
     """Returns the answer for texts, and their best outputs."""
     direction = await _find_direction(service, texts, asked.source, asked.target)
-    if direction.model is None:
+    if isinstance(direction, AlreadyInTarget):
         answer = _texts_of(asked, direction, [[text] for text in texts])
         if asked.marks:
             answer["marks"] = [[] for _ in texts]
@@ -144,7 +144,7 @@ async def _translate_html(
     marked = [text for page in pages for text in page.texts]
     plain = [text.text for text in marked]
     direction = await _find_direction(service, plain, asked.source, asked.target)
-    if direction.model is None:
+    if isinstance(direction, AlreadyInTarget):
         return _texts_of(asked, direction, [[page] for page in given]), []
     memories = await service.memories(direction.codes)
 
@@ -172,7 +172,7 @@ async def _translate_html(
 
 
 def _texts_of(
-    asked: TranslateFields, direction: ServedDirection, rows: list[list[str]]
+    asked: TranslateFields, direction: ServedDirection | AlreadyInTarget, rows: list[list[str]]
 ) -> dict[str, list[Any]]:
     """Returns the part of an answer that texts and pages have."""
     answer: dict[str, list[Any]] = {"translatedText": [row[0] for row in rows]}
@@ -190,7 +190,7 @@ def _texts_of(
 
 async def _find_direction(
     service: Service, texts: list[str], source: str, target: str
-) -> ServedDirection:
+) -> ServedDirection | AlreadyInTarget:
     """Returns the direction of texts, whose source may have to be detected."""
     if source != "auto":
         return service.models.for_direction(source, target)
@@ -223,7 +223,7 @@ async def translate_file(request: Request) -> JSONResponse:
     service.check_size(texts)
     direction = await _find_direction(service, texts, asked.source, asked.target)
     answer: dict[str, Any] = {"texts": len(texts)}
-    if direction.model is not None:
+    if isinstance(direction, ServedDirection):
         translated = await _translate_document(request, service, direction, document, asked)
         content, written = translated.content, list(filter(None, translated.written))
         answer["fromMemory"] = sum(text.is_known for text in written)

@@ -16,7 +16,7 @@ from vanilla_transformer.files.loading import load_generation_settings, load_tok
 from vanilla_transformer.files.model_directory import described_on_card
 from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
-from vanilla_transformer.inference.pivot import first_step, plan_second_step, through
+from vanilla_transformer.inference.pivot import combine_steps, first_step, plan_second_step
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.model.directions import Direction, recorded_directions
@@ -25,6 +25,7 @@ from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import ANY, ModelSource, Settings
 from vanilla_transformer.serving.translators import Result, Translators, load_translator, run_beside
 from vanilla_transformer.text.languages import (
+    Languages,
     closest_tag,
     detect,
     is_detectable,
@@ -46,8 +47,6 @@ _LEAST_SHARE_OF_TARGET = 0.01
 It is chosen, not measured.
 """
 
-LanguagePair = tuple[str | None, str | None]
-"""Source and target language of a request. None: that for which the model is served."""
 Planned = TypeVar("Planned", Job, MarkedJob)
 Plan = Callable[[Translator, TranslateOptions], Planned]
 
@@ -73,8 +72,21 @@ def job_of(planned: Job | MarkedJob) -> Job:
 
 
 @dataclass(frozen=True)
+class AlreadyInTarget:
+    """Texts that are in the target language already: no model computes them.
+
+    Attributes:
+        codes, confidence: As for `ServedDirection`; both codes are that of the target.
+    """
+
+    codes: tuple[str, str]
+    confidence: int
+    pivot = None
+
+
+@dataclass(frozen=True)
 class ServedDirection:
-    """A direction as it is served; without a model, texts that are in the target language already.
+    """A direction as it is served.
 
     Attributes:
         codes: The codes of source and target by which it is served.
@@ -85,9 +97,9 @@ class ServedDirection:
             the same.
     """
 
-    model: "ServedModel | None"
+    model: "ServedModel"
     codes: tuple[str, str]
-    languages: LanguagePair = (None, None)
+    languages: Languages = (None, None)
     confidence: int = 0
     further: "ServedDirection | None" = None
 
@@ -103,7 +115,6 @@ class ServedDirection:
             plan: Plans the request for a model, with its options.
             **asked: Options of the request.
         """
-        assert self.model is not None
         if self.further is None:
             return await self.model.answer(plan, self.languages, **asked)
         return await self._answer_by_pivot(plan, self.further, **asked)
@@ -111,7 +122,6 @@ class ServedDirection:
     async def _answer_by_pivot(
         self, plan: Plan[Planned], further: "ServedDirection", **asked: Any
     ) -> Answer[Planned]:
-        assert self.model is not None
         needed = {"marks": True, "scores": asked.get("scores", False)}
         half = await self.model.answer(plan, self.languages, first_step, **needed)
         job, outputs = job_of(half.planned), [row[0] for row in half.rows]
@@ -121,7 +131,7 @@ class ServedDirection:
 
         whole = await further.answer(plan_further, **asked)
         rows = [
-            [through(text.text, first, second) for second in row]
+            [combine_steps(text.text, first, second) for second in row]
             for text, first, row in zip(job.texts, outputs, whole.rows, strict=True)
         ]
         seconds = half.seconds + whole.seconds
@@ -145,7 +155,7 @@ class ServedModel:
         metrics.queued.labels(served.name).set_function(lambda: self._accepted)
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
 
-    def _directions(self) -> dict[tuple[str, str], LanguagePair]:
+    def _directions(self) -> dict[tuple[str, str], Languages]:
         """Returns the languages of a request in each direction, which need no weights."""
         path, options = self.served.path, self.options()
         tokenizer = load_tokenizer(path)
@@ -164,7 +174,7 @@ class ServedModel:
         loaded = self._translators.loaded(self.served.path)
         return loaded.translator if loaded else None
 
-    def options(self, languages: LanguagePair = (None, None), **asked: Any) -> TranslateOptions:
+    def options(self, languages: Languages = (None, None), **asked: Any) -> TranslateOptions:
         """Returns the options of a request, with the options of the server."""
         source, target = (
             language or (code if is_language(code) and self.served.source != ANY else None)
@@ -175,7 +185,7 @@ class ServedModel:
     async def answer(
         self,
         plan: Plan[Planned],
-        languages: LanguagePair = (None, None),
+        languages: Languages = (None, None),
         change: Callable[[Job], Job] = lambda job: job,
         **asked: Any,
     ) -> Answer[Planned]:
@@ -183,6 +193,7 @@ class ServedModel:
 
         Args:
             plan: Plans the request, with options that are made of the others.
+            languages: The languages of the request. None: those for which the model is served.
             change: Returns the job that is computed in the place of the planned one.
         """
         options, name = self.options(languages, **asked), self.served.name
@@ -298,7 +309,7 @@ class Models:
             message = f"{target} is not available as a target language from {source}"
         raise RequestError(400, f"{message}: this server offers {offered}.")
 
-    def detected_direction(self, text: str, target: str) -> ServedDirection:
+    def detected_direction(self, text: str, target: str) -> ServedDirection | AlreadyInTarget:
         """Returns the direction of a text whose language is detected, or refuses it (400).
 
         A text in the target language needs no model. A text in another language that leads to no
@@ -314,8 +325,7 @@ class Models:
             is_other = share >= _LEAST_SHARE and closest_tag(label, possible) is None
             if is_other or sum(shares.values()) < _LEAST_SHARE_OF_SOURCES:
                 if of_target >= _LEAST_SHARE_OF_TARGET:
-                    confidence = round(100 * of_target)
-                    return ServedDirection(None, (target, target), confidence=confidence)
+                    return AlreadyInTarget((target, target), round(100 * of_target))
                 raise RequestError(
                     400,
                     f"The text seems to be in another language than {sources}, from which "

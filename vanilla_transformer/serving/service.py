@@ -81,7 +81,6 @@ class Service:
         self, request: Request, direction: ServedDirection, plan: Plan[Planned], **asked: Any
     ) -> Answer[Planned]:
         """Computes the outputs of a request; see `ServedDirection.answer`."""
-        assert direction.model is not None
         note_fields(request, model=direction.model.served.name)
         answer = await self.finish_in_time(request, direction.answer(plan, **asked))
         texts = job_of(answer.planned).texts

@@ -6,7 +6,7 @@ the position that the alignment of source and target gives it.
 
 import html
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import product
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import regex
 
-from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, stripped
+from vanilla_transformer.text.edits import Edit, Span, meets, stripped
 from vanilla_transformer.text.languages import is_spaced_script_at
 from vanilla_transformer.text.patterns import (
     find_patterns,
@@ -26,21 +26,14 @@ from vanilla_transformer.text.patterns import (
     pattern_of,
 )
 from vanilla_transformer.text.printf import (
-    can_be_numbered,
     comparable_form,
-    doubles_percent,
     have_numbers,
     is_by_number,
-    is_percentage_at,
-    percent_signs_outside,
-    value_numbers,
-    with_number,
     without_percent,
     written_number,
 )
 from vanilla_transformer.text.token_links import TokenLinks
 
-NUMBER = regex.compile(r"(%\s?)?(?<![\p{L}\p{N}_.,])(\d+(?:[.,]\d+)*)(?![\p{Latin}\d_])(\s?%)?")
 _ADDRESS_PART = regex.compile(r"[\w.@/:+-]*", regex.ASCII)
 _ADDRESS_END = regex.compile(rf"{_ADDRESS_PART.pattern}$", regex.ASCII)
 _PATIENCE = 1.0
@@ -367,73 +360,3 @@ def with_needed_spaces(part: str, text: str, begin: int, end: int) -> str:
         if is_part_at(part, head + part + behind + text[end:], len(head)):
             return before + part + behind
     return part
-
-
-def edits_to_double_signs(
-    source: str, spans: Sequence[Span], output: str, flags: frozenset[str] = frozenset()
-) -> list[Edit]:
-    """Finds the edits that double the percent signs of an output, if its source doubles its own."""
-    parts = [source[slice(*span)] for span in spans]
-    if not ("%" in output and any(map(doubles_percent, parts))):
-        return []
-    if percent_signs_outside(source, spans):
-        return []
-    others = [
-        (begin, end)
-        for (begin, end), _ in find_patterns(output, parts, flags=flags)
-        if output[begin:end] in parts or not is_percentage_at(output, begin)
-    ]
-    signs = percent_signs_outside(output, others)
-    return [Edit(n, n + 1, "" if output[n - 1 : n] == "%" else "%%") for n in signs]
-
-
-def edits_to_sign_numbers(
-    source: str, spans: Sequence[Span], output: str, found: Sequence[Span]
-) -> list[Edit]:
-    """Finds the edits that give numbers of an output the percent signs of its source.
-
-    A number that the source has without a sign, too, gets none.
-
-    Args:
-        spans: The kept parts of the source, which are no such numbers; `found` are the output's.
-    """
-    in_source, in_output = _numbers(source, spans), _numbers(output, found)
-    lost = Counter(number for number, sign, _ in in_source if sign)
-    lost -= Counter(number for number, sign, _ in in_output if sign)
-    bare, edits = {number for number, sign, _ in in_source if not sign}, list[Edit]()
-    for number, sign, end in in_output:
-        if lost[number] > 0 and not sign and number not in bare:
-            lost[number] -= 1
-            edits.append(Edit(end, end, "% " if output[end : end + 1] == "%" else "%"))
-    return edits
-
-
-def _numbers(text: str, kept: Sequence[Span]) -> list[tuple[str, str | None, int]]:
-    """Returns the numbers outside of kept parts, each with its percent sign, and its end."""
-    others = apply_edits(text, [Edit(begin, end, "\0" * (end - begin)) for begin, end in kept])
-    return [(n[2].replace(",", "."), n[1] or n[3], n.end(2)) for n in NUMBER.finditer(others)]
-
-
-def edits_to_number(source: str, output: str, pairs: Iterable[tuple[Span, Span]]) -> list[Edit]:
-    """Finds the edits that number the placeholders of an output, if their order is another one.
-
-    Args:
-        pairs: A part of the source and its part of the output.
-    """
-    values = [(span, part) for span, part in sorted(pairs) if can_be_numbered(output[slice(*part)])]
-    of_source = [source[slice(*span)] for span, _ in values]
-    if have_numbers(of_source) is None:  # some are, which no program reads
-        return []
-    wanted = value_numbers(of_source)
-    parts = sorted(part for _, part in values)
-    numbers = value_numbers([output[slice(*part)] for part in parts])
-    found = dict(zip(parts, numbers, strict=True))
-    if all(found[part] == number for (_, part), number in zip(values, wanted, strict=True)):
-        return []
-    return sorted(
-        (
-            Edit(*part, with_number(output[slice(*part)], number), span)
-            for (span, part), number in zip(values, wanted, strict=True)
-        ),
-        key=lambda edit: edit.begin,
-    )

@@ -1,17 +1,16 @@
-"""Placeholders of printf, such as `%s` and `%2$d`: their numbers and their percent signs."""
+"""Placeholders of printf, such as `%s` and `%2$d`, and their numbers."""
 
 from collections.abc import Collection, Iterable
 from itertools import count
 
 import regex
 
-from vanilla_transformer.text.edits import Span
+from vanilla_transformer.text.edits import Edit, Span
 
 # A conversion of printf is %, flags, a width and a size, and a letter.
 SIZE = r"(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[zjtLq])?"
 FLAGS = r"[-+#0]*(?:'(?=[\d.]*[diufg]))?"
 _POSITION = regex.compile(r"%(\d+)\$")
-SHARE = regex.compile(r"(?:(?<=\d\s?)%|%(?=\s))(?!%)")
 BY_NUMBER = regex.compile(r"(?<=\p{Nd}\s?)%%|%%(?=\p{Nd})")
 # `{}` also stands for the next one of several values.
 PRINTF_PART = regex.compile(
@@ -36,26 +35,9 @@ def without_percent(text: str, begin: int, end: int) -> Span:
     return match.span(1) if match and match[1] else (begin, end)
 
 
-def percent_signs_outside(text: str, parts: Iterable[Span]) -> list[int]:
-    """Returns the positions of the percent signs of a text that are in none of its parts."""
-    inside = {position for part in parts for position in range(*part)}
-    return [n for n, sign in enumerate(text) if sign == "%" and n not in inside]
-
-
-def is_percentage_at(text: str, position: int) -> bool:
-    """Returns whether a percent sign stands behind a number, or before a space."""
-    return SHARE.match(text, position) is not None
-
-
 def is_by_number(text: str, position: int) -> bool:
     """Returns whether `%%` stands beside a number, as the percent sign of any text may."""
     return BY_NUMBER.match(text, position) is not None
-
-
-def doubles_percent(part: str) -> bool:
-    """Returns whether a text with this part writes a percent sign as `%%`."""
-    is_of_printf = part != "{}" and PRINTF_PART.fullmatch(part)
-    return "%%" in part or part.startswith(("%(", "%<")) or bool(is_of_printf)
 
 
 def written_number(part: str) -> int:
@@ -110,3 +92,28 @@ def may_be_numbered(flags: Collection[str]) -> bool:
     """Returns whether a message with these flags may number its placeholders, as `%2$s`."""
     names = {flag.removesuffix("-format") for flag in flags}
     return bool(names & _NUMBERED) and "python" not in names
+
+
+def edits_to_number(source: str, output: str, pairs: Iterable[tuple[Span, Span]]) -> list[Edit]:
+    """Finds the edits that number the placeholders of an output, if their order is another one.
+
+    Args:
+        pairs: A part of the source and its part of the output.
+    """
+    values = [(span, part) for span, part in sorted(pairs) if can_be_numbered(output[slice(*part)])]
+    of_source = [source[slice(*span)] for span, _ in values]
+    if have_numbers(of_source) is None:  # some are, which no program reads
+        return []
+    wanted = value_numbers(of_source)
+    parts = sorted(part for _, part in values)
+    numbers = value_numbers([output[slice(*part)] for part in parts])
+    found = dict(zip(parts, numbers, strict=True))
+    if all(found[part] == number for (_, part), number in zip(values, wanted, strict=True)):
+        return []
+    return sorted(
+        (
+            Edit(*part, with_number(output[slice(*part)], number), span)
+            for (span, part), number in zip(values, wanted, strict=True)
+        ),
+        key=lambda edit: edit.begin,
+    )

@@ -1,0 +1,71 @@
+"""The percent signs of an output: doubled as its source doubles them, and beside its numbers."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import regex
+
+from vanilla_transformer.text.edits import Edit, Span, apply_edits
+from vanilla_transformer.text.patterns import find_patterns
+from vanilla_transformer.text.printf import PRINTF_PART
+
+SHARE = regex.compile(r"(?:(?<=\d\s?)%|%(?=\s))(?!%)")
+"""A percent sign behind a number, or before a space."""
+NUMBER = regex.compile(r"(%\s?)?(?<![\p{L}\p{N}_.,])(\d+(?:[.,]\d+)*)(?![\p{Latin}\d_])(\s?%)?")
+
+
+def edits_to_double_signs(
+    source: str, spans: Sequence[Span], output: str, flags: frozenset[str] = frozenset()
+) -> list[Edit]:
+    """Finds the edits that double the percent signs of an output, if its source doubles its own."""
+    parts = [source[slice(*span)] for span in spans]
+    if not ("%" in output and any(map(_doubles, parts))):
+        return []
+    if _signs_outside(source, spans):
+        return []
+    others = [
+        (begin, end)
+        for (begin, end), _ in find_patterns(output, parts, flags=flags)
+        if output[begin:end] in parts or not SHARE.match(output, begin)
+    ]
+    signs = _signs_outside(output, others)
+    return [Edit(n, n + 1, "" if output[n - 1 : n] == "%" else "%%") for n in signs]
+
+
+def _doubles(part: str) -> bool:
+    """Returns whether a text with this part writes a percent sign as `%%`."""
+    is_of_printf = part != "{}" and PRINTF_PART.fullmatch(part)
+    return "%%" in part or part.startswith(("%(", "%<")) or bool(is_of_printf)
+
+
+def _signs_outside(text: str, parts: Iterable[Span]) -> list[int]:
+    """Returns the positions of the percent signs of a text that are in none of its parts."""
+    inside = {position for part in parts for position in range(*part)}
+    return [n for n, sign in enumerate(text) if sign == "%" and n not in inside]
+
+
+def edits_to_sign_numbers(
+    source: str, spans: Sequence[Span], output: str, found: Sequence[Span]
+) -> list[Edit]:
+    """Finds the edits that give numbers of an output the percent signs of its source.
+
+    A number that the source has without a sign, too, gets none.
+
+    Args:
+        spans: The kept parts of the source, which are no such numbers; `found` are the output's.
+    """
+    in_source, in_output = _numbers(source, spans), _numbers(output, found)
+    lost = Counter(number for number, sign, _ in in_source if sign)
+    lost -= Counter(number for number, sign, _ in in_output if sign)
+    bare, edits = {number for number, sign, _ in in_source if not sign}, list[Edit]()
+    for number, sign, end in in_output:
+        if lost[number] > 0 and not sign and number not in bare:
+            lost[number] -= 1
+            edits.append(Edit(end, end, "% " if output[end : end + 1] == "%" else "%"))
+    return edits
+
+
+def _numbers(text: str, kept: Sequence[Span]) -> list[tuple[str, str | None, int]]:
+    """Returns the numbers outside of kept parts, each with its percent sign, and its end."""
+    others = apply_edits(text, [Edit(begin, end, "\0" * (end - begin)) for begin, end in kept])
+    return [(n[2].replace(",", "."), n[1] or n[3], n.end(2)) for n in NUMBER.finditer(others)]
