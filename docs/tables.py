@@ -19,6 +19,7 @@ from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.command_line import option_of
 from vanilla_transformer.commands.translation import Options as CommandOptions
 from vanilla_transformer.inference.options import NAMES, TranslateOptions
+from vanilla_transformer.language_tags import language_name
 from vanilla_transformer.options import GenerationOptions
 from vanilla_transformer.run.defaults import CHOSEN_NAMES
 from vanilla_transformer.run.expectations import REACHED
@@ -29,7 +30,6 @@ from vanilla_transformer.run.parsing import (
 )
 from vanilla_transformer.serving.generation_routes import GenerateFields
 from vanilla_transformer.serving.libretranslate import TranslateFields
-from vanilla_transformer.text.languages import language_name
 from vanilla_transformer.text.patterns import PATTERNS
 
 DOCS = Path(__file__).parent

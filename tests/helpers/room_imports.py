@@ -7,6 +7,7 @@ _IMPORTS = {
     "names": "",
     "extras": "",
     "progress": "",
+    "language_tags": "extras",
     "options": "names",
     "command_line": "options",
     "rules": "options",
@@ -15,29 +16,36 @@ _IMPORTS = {
     "registration": "model",
     "search": "options model",
     "tokenizer_sides": "model",
-    "text": "extras model tokenizer_sides",
-    "files": "names extras text",
+    "text": "extras language_tags model tokenizer_sides",
+    "files": "names extras language_tags",
     "weights": "model tokenizer_sides",
-    "batches": "progress model tokenizer_sides text files",
-    "data": "names options rules model tokenizer_sides text files",
-    "training": "names extras progress options rules model search text files batches",
-    "interop": "names extras model web search tokenizer_sides text files weights",
+    "batches": "progress language_tags model tokenizer_sides text files",
+    "data": "names language_tags options rules model tokenizer_sides text files",
+    "training": "names extras progress language_tags options rules model search text files batches",
+    "interop": "names extras model search tokenizer_sides files weights",
+    "browser": "names language_tags model web search tokenizer_sides text files interop",
     "inspection": "model tokenizer_sides",
-    "inference": "names extras progress options model search tokenizer_sides text files weights",
-    "run": (
-        "names extras progress options command_line rules model search tokenizer_sides text "
-        "files batches data training inference"
+    "inference": (
+        "names extras progress language_tags options model search tokenizer_sides text files "
+        "weights"
     ),
-    "adapt": "names progress options rules model text files data training interop inference run",
-    "distil": "names progress model text files data training inference run",
-    "documents": "extras model text files inference",
+    "run": (
+        "names extras progress language_tags options command_line rules model search "
+        "tokenizer_sides text files batches data training inference"
+    ),
+    "adapt": (
+        "names progress language_tags options rules model text files data training interop "
+        "inference run"
+    ),
+    "distil": "names progress language_tags model text files data training inference run",
+    "documents": "extras language_tags model text files inference",
     "__init__": "model registration text files batches data inference documents",
-    "serving": "options model web text files inference documents __init__",
+    "serving": "language_tags options model web text files inference documents __init__",
     "page": "names options model tokenizer_sides files inspection inference",
     "commands": (
-        "names extras progress options command_line rules registration search tokenizer_sides "
-        "text files weights data training interop inspection inference run adapt distil "
-        "documents __init__ serving page"
+        "names extras progress language_tags options command_line rules registration search "
+        "tokenizer_sides text files weights data training interop browser inspection inference "
+        "run adapt distil documents __init__ serving page"
     ),
     "__main__": "commands",
 }

@@ -2,8 +2,8 @@
 
 import pytest
 
+from vanilla_transformer.language_tags import language_name
 from vanilla_transformer.run.expectations import REACHED, describe_expectation
-from vanilla_transformer.text.languages import language_name
 
 
 @pytest.mark.parametrize("row", REACHED)

@@ -5,16 +5,13 @@ from itertools import pairwise
 
 import pytest
 
+from vanilla_transformer.language_tags import closest_tag, language_name, standard_tag
+from vanilla_transformer.text.detection import are_related, detect
 from vanilla_transformer.text.languages import (
-    are_related,
-    closest_tag,
-    detect,
     is_spaced_script_at,
-    language_name,
     lemma,
     letters_of,
     sentences_have_spaces,
-    standard_tag,
     tag_of_texts,
     word_borders,
     words_have_spaces,

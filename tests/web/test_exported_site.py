@@ -414,7 +414,7 @@ def test_a_word_without_an_end_ends(library):
 
 
 def test_the_tests_install_the_runtime_that_the_command_names():
-    from vanilla_transformer.interop.browser_runtime import INSTALL
+    from vanilla_transformer.browser.runtime import INSTALL
 
     script = (REPOSITORY / "scripts" / "test.sh").read_text(encoding="utf-8")
     assert INSTALL.removeprefix("npm install ") in script

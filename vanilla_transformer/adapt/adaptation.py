@@ -45,6 +45,7 @@ from vanilla_transformer.files.loading import load_generation_settings, load_tok
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.recognition import recognised_kind
+from vanilla_transformer.language_tags import closest_tag
 from vanilla_transformer.model.directions import Direction
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
@@ -64,7 +65,6 @@ from vanilla_transformer.run.loading import keeps_case
 from vanilla_transformer.run.model_card import name_on_hub
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.shared_work import compute_on_main_process
-from vanilla_transformer.text.languages import closest_tag
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 _LARGE = 200_000_000

@@ -114,7 +114,7 @@ class Options:
         """Returns the prompt of a language model."""
         if self.prompt is not None:
             return Path(self.prompt).read_text(encoding="utf-8")
-        from vanilla_transformer.text.languages import language_name
+        from vanilla_transformer.language_tags import language_name
 
         source, target = (language_name(code or "") for code in self.languages)
         return f"Translate from {source} to {target}. Answer with the translation only.\n\n{{text}}"

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from vanilla_transformer.browser.runtime import find_runtime
 from vanilla_transformer.commands.files import check_output
 from vanilla_transformer.commands.options import ModelOptions, OutputFile
 from vanilla_transformer.files.atomic_files import (
@@ -13,7 +14,6 @@ from vanilla_transformer.files.atomic_files import (
     replaced_file,
 )
 from vanilla_transformer.files.model_directory import check_model_directory
-from vanilla_transformer.interop.browser_runtime import find_runtime
 from vanilla_transformer.names import QUANTIZATIONS
 from vanilla_transformer.options import REQUIRED, argument, option
 from vanilla_transformer.rules import refuse
@@ -131,8 +131,8 @@ def run(options: Options) -> None:
             compared, notes = export_to_onnx(model, tokenizer, unfinished, options.quantization)
             use = "transformers.js loads it"
         elif options.to == "browser":
+            from vanilla_transformer.browser.site import export_to_browser
             from vanilla_transformer.inference.quality import Calibration
-            from vanilla_transformer.interop.browser import export_to_browser
 
             compared, notes = export_to_browser(
                 model,

@@ -303,6 +303,6 @@ def _output_line(output: "Translation") -> str:
 
 
 def _output_fields(output: "Translation") -> dict[str, Any]:
-    fields = {name: value for name, value in asdict(output).items() if value is not None}
-    del fields["described"]
+    shown = replace(output, features=None)
+    fields = {name: value for name, value in asdict(shown).items() if value is not None}
     return {**fields, "token_scores": [round(score, 4) for score in fields["token_scores"]]}

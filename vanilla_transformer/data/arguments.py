@@ -7,10 +7,10 @@ from typing import Any
 
 from vanilla_transformer.data.corpus_entries import Corpus, read_entries
 from vanilla_transformer.files.text_files import suffix_of
+from vanilla_transformer.language_tags import Languages, standard_tag
 from vanilla_transformer.names import ANNOTATE
 from vanilla_transformer.options import option
 from vanilla_transformer.rules import Rule, check_rules
-from vanilla_transformer.text.languages import Languages, standard_tag
 
 SPLITS = ("train", "validation", "test")
 LIMITS = dict(

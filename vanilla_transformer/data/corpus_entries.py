@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from vanilla_transformer.data.filters import active_filters
 from vanilla_transformer.files.text_files import suffix_of
+from vanilla_transformer.language_tags import Languages, standard_tag
 from vanilla_transformer.rules import Rule, check_rules, refuse
-from vanilla_transformer.text.languages import Languages, standard_tag
 
 INLINE = ("keep", "drop")
 """Treatments of the codes of inline elements of a .tmx, such as `<ph>&lt;br/&gt;</ph>`."""

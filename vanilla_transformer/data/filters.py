@@ -9,13 +9,9 @@ from unicodedata import decimal, normalize
 
 import regex
 
-from vanilla_transformer.text.languages import (
-    Languages,
-    are_related,
-    is_detectable,
-    letters_of,
-    may_be_in,
-)
+from vanilla_transformer.language_tags import Languages
+from vanilla_transformer.text.detection import are_related, is_detectable, may_be_in
+from vanilla_transformer.text.languages import letters_of
 from vanilla_transformer.text.patterns import find_patterns
 from vanilla_transformer.text.printf import comparable_form
 

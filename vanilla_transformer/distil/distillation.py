@@ -29,6 +29,7 @@ from vanilla_transformer.files.atomic_files import write_atomic
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.files.file_contents import content_digest
 from vanilla_transformer.files.text_files import as_cell
+from vanilla_transformer.language_tags import Languages
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
@@ -38,7 +39,6 @@ from vanilla_transformer.run import training_run
 from vanilla_transformer.run.defaults import RunFacts, choose_defaults
 from vanilla_transformer.run.parsing import ARCHITECTURE_FIELDS, RunArguments
 from vanilla_transformer.text.columns import references_of
-from vanilla_transformer.text.languages import Languages
 from vanilla_transformer.training.metrics import as_lists
 
 LAYERS = {"encoder_layers": 6, "decoder_layers": 2}

@@ -10,9 +10,9 @@ import regex
 
 from vanilla_transformer.data.filters import active_filters, reasons_to_drop
 from vanilla_transformer.distil.teachers import Answer
+from vanilla_transformer.language_tags import Languages
 from vanilla_transformer.text.edits import Edit, apply_edits
 from vanilla_transformer.text.kept import Copies, kept_spans
-from vanilla_transformer.text.languages import Languages
 from vanilla_transformer.text.repetition import repeats_itself
 
 _OPENING = regex.compile(

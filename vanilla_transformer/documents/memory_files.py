@@ -10,7 +10,7 @@ from vanilla_transformer.documents.keys import pair_without_keys
 from vanilla_transformer.documents.translation import target_of_document
 from vanilla_transformer.files.text_files import read_lines, suffix_of
 from vanilla_transformer.files.tmx import read_tmx
-from vanilla_transformer.text.languages import closest_tag, known_tag
+from vanilla_transformer.language_tags import closest_tag, known_tag
 from vanilla_transformer.text.memory import Memory, Pair
 
 logger = logging.get_logger(__name__)

@@ -19,7 +19,7 @@ from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.segments import NO_LINKS
 from vanilla_transformer.inference.translator import TEXTS_PER_CHUNK, Translator
-from vanilla_transformer.text.languages import closest_tag, known_tag
+from vanilla_transformer.language_tags import closest_tag, known_tag
 from vanilla_transformer.text.memory import Memory
 
 logger = logging.get_logger(__name__)

@@ -57,7 +57,8 @@ def readers_digest() -> str:
     """
     package = Path(__file__).parents[1]
     folders = ("data/*", "batches/*", "files/*", "text/*")
-    parts = (*folders, "model/directions", "model/tokenization_*", "names", "tokenizer_sides")
+    beside = ("names", "language_tags", "tokenizer_sides")
+    parts = (*folders, *beside, "model/directions", "model/tokenization_*")
     files = [path for part in parts for path in package.glob(f"{part}.py")]
     return text_digest(" ".join(content_digest(path) for path in sorted(files)))
 

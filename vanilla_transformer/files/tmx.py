@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 from transformers.utils import logging
 
 from vanilla_transformer.files.text_files import open_bytes
-from vanilla_transformer.text.languages import variant_of
+from vanilla_transformer.language_tags import variant_of
 
 logger = logging.get_logger(__name__)
 

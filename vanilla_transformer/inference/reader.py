@@ -17,12 +17,12 @@ from vanilla_transformer.inference.segments import (
     SplitTexts,
     spans_in,
 )
+from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.model.directions import Direction, in_language, tags_of_sources
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, TERM_TOKENS
 from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, stripped
 from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.kept import Copies
-from vanilla_transformer.text.languages import known_tag
 from vanilla_transformer.text.lines import TextLayout, count_characters, split_lines
 from vanilla_transformer.text.memory import Suggestion, shown_behind
 from vanilla_transformer.text.readings import Reading, StandIns, edits_of_other_spaces

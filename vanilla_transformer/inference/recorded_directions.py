@@ -5,8 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from vanilla_transformer.files.file_contents import read_object
+from vanilla_transformer.language_tags import closest_tag
 from vanilla_transformer.model.directions import Direction, tags_of_sources
-from vanilla_transformer.text.languages import closest_tag
 
 
 def check_directions(

@@ -6,10 +6,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from vanilla_transformer.inference.engines import Hypothesis, Ids
 from vanilla_transformer.inference.job import NO_DEMANDS, Demands
+from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.model.directions import Direction
 from vanilla_transformer.text.edits import Edit, Span
 from vanilla_transformer.text.kept import Copies, with_unknown
-from vanilla_transformer.text.languages import known_tag
 from vanilla_transformer.text.lines import TextLayout
 from vanilla_transformer.text.memory import Suggestion
 from vanilla_transformer.text.readings import Reading

@@ -48,6 +48,7 @@ from vanilla_transformer.inference.results import (
 from vanilla_transformer.inference.segments import Output
 from vanilla_transformer.inference.stages import Stages
 from vanilla_transformer.inference.steps import Steps
+from vanilla_transformer.language_tags import closest_tag, known_tag
 from vanilla_transformer.model.directions import Direction, FirstTokens, language_tokens
 from vanilla_transformer.model.inputs import end_tokens_of
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
@@ -55,7 +56,6 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPA
 from vanilla_transformer.progress import Progress
 from vanilla_transformer.search import Search, SearchError, learned_positions
 from vanilla_transformer.text.grouping import map_grouped
-from vanilla_transformer.text.languages import closest_tag, known_tag
 from vanilla_transformer.text.memory import Memory
 from vanilla_transformer.text.terms import Glossary
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from vanilla_transformer.inference.quality import FEWEST, Calibration, Outcome, rank_correlation
 from vanilla_transformer.inference.results import Translation
-from vanilla_transformer.text.languages import known_tag
+from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.training.metrics import as_lists, make_metric
 
 _FIRST_READ, _WORST = 0.3, 0.1

@@ -18,13 +18,13 @@ from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.model.directions import recorded_directions
 from vanilla_transformer.progress import Progress, shows_bars
 from vanilla_transformer.run.calibration import calibrate
 from vanilla_transformer.run.comparison import ModelComparison, compare_outputs
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
 from vanilla_transformer.text.columns import languages_of_rows, references_of, with_languages
-from vanilla_transformer.text.languages import known_tag
 from vanilla_transformer.text.memory import Memory
 from vanilla_transformer.training.metrics import (
     GenerationMetrics,

@@ -3,7 +3,7 @@
 from math import log
 from typing import NamedTuple
 
-from vanilla_transformer.text.languages import language_name
+from vanilla_transformer.language_tags import language_name
 
 
 class Reached(NamedTuple):

@@ -22,6 +22,7 @@ from vanilla_transformer.files.atomic_files import check_lies_elsewhere, replace
 from vanilla_transformer.files.file_contents import readers_digest, text_digest
 from vanilla_transformer.files.loading import load_generation_settings, load_tokenizer
 from vanilla_transformer.files.model_directory import check_model_directory
+from vanilla_transformer.language_tags import closest_tag
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.directions import (
     Direction,
@@ -53,7 +54,6 @@ from vanilla_transformer.text.columns import (
     distinct_directions,
     with_languages,
 )
-from vanilla_transformer.text.languages import closest_tag
 from vanilla_transformer.training.store import OutputDirectory, resolve_output_directory
 
 logger = logging.get_logger(__name__)

@@ -26,6 +26,7 @@ from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.language_tags import is_language, language_name
 from vanilla_transformer.serving.bodies import (
     FORM,
     JSON,
@@ -40,7 +41,6 @@ from vanilla_transformer.serving.glossaries import GlossaryField
 from vanilla_transformer.serving.models import AlreadyInTarget, ServedDirection, detect_languages
 from vanilla_transformer.serving.service import Service, service_of
 from vanilla_transformer.serving.settings import ANY
-from vanilla_transformer.text.languages import is_language, language_name
 from vanilla_transformer.text.memory import Memory, Pair
 
 router = APIRouter(tags=["LibreTranslate"])

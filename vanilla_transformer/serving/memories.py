@@ -8,7 +8,7 @@ from threading import Lock
 from filelock import FileLock
 
 from vanilla_transformer.files.text_files import as_cell
-from vanilla_transformer.text.languages import known_tag
+from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.text.memory import Memory, Pair
 
 

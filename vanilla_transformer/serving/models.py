@@ -19,19 +19,13 @@ from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.pivot import combine_steps, first_step, plan_second_step
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.language_tags import Languages, closest_tag, is_language
 from vanilla_transformer.model.directions import Direction, recorded_directions
 from vanilla_transformer.serving.errors import ComputationError, RequestError, check_limit
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import ANY, ModelSource, Settings
 from vanilla_transformer.serving.translators import Result, Translators, load_translator, run_beside
-from vanilla_transformer.text.languages import (
-    Languages,
-    closest_tag,
-    detect,
-    is_detectable,
-    is_language,
-    likeliest_language,
-)
+from vanilla_transformer.text.detection import detect, is_detectable, likeliest_language
 
 _LEAST_SHARE = 0.6
 """The likeliest language of a text is believed if the detector gives it at least this share."""

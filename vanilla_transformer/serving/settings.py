@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vanilla_transformer.inference.options import KeptOptions
+from vanilla_transformer.language_tags import is_language
 from vanilla_transformer.options import TypedEngineOptions, argument, option
-from vanilla_transformer.text.languages import is_language
 
 ANY = "any"
 """Code of the source language of a model that is given without a direction."""

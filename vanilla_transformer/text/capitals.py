@@ -5,7 +5,7 @@ from unicodedata import normalize
 import langcodes
 import regex
 
-from vanilla_transformer.text.languages import standard_tag
+from vanilla_transformer.language_tags import standard_tag
 
 _FIRST_LETTER = regex.compile(r"^\P{L}*\K\p{L}")
 _FIRST_IJ = regex.compile(r"^\P{L}*\Kij")

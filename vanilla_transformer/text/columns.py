@@ -7,7 +7,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from datasets import Dataset
 
-from vanilla_transformer.text.languages import Languages, standard_tag
+from vanilla_transformer.language_tags import Languages, standard_tag
 
 LANGUAGE_COLUMNS = ("source_language", "target_language")
 """Columns that name the languages of each row; a table lacks a column without any name."""

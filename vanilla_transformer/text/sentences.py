@@ -10,11 +10,11 @@ from typing import Literal
 import langcodes
 import regex
 
+from vanilla_transformer.language_tags import standard_tag
 from vanilla_transformer.text.edits import Span, inner_positions
 from vanilla_transformer.text.languages import (
     is_spaced_script_at,
     sentences_have_spaces,
-    standard_tag,
     words_have_spaces,
 )
 

@@ -23,8 +23,9 @@ from sacrebleu.significance import _bootstrap_resample, estimate_ci
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
 from vanilla_transformer.extras import optional_packages
+from vanilla_transformer.language_tags import script_of
 from vanilla_transformer.names import is_error_rate
-from vanilla_transformer.text.languages import WITHOUT_SPACES, script_of, tag_of_texts
+from vanilla_transformer.text.languages import WITHOUT_SPACES, tag_of_texts
 
 References = Sequence[str] | Sequence[Sequence[str]]
 """One reference per example, or several, whose number may differ between examples."""

@@ -14,12 +14,13 @@ from typing import Any
 
 import onnxruntime
 
+from vanilla_transformer.browser.javascript import script
+from vanilla_transformer.browser.runtime import RUNTIME
 from vanilla_transformer.files.file_contents import content_digest, text_digest
-from vanilla_transformer.interop.browser_runtime import RUNTIME
 from vanilla_transformer.interop.comparison import Comparison
-from vanilla_transformer.interop.javascript import script
 from vanilla_transformer.interop.onnx import DECODER, ENCODER, FOLDER, TYPES, export_to_onnx
 from vanilla_transformer.interop.tokenizers import TARGET_FOLDER
+from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.model.directions import (
     Direction,
     in_language,
@@ -29,7 +30,7 @@ from vanilla_transformer.model.directions import (
 )
 from vanilla_transformer.names import DOUBTFUL
 from vanilla_transformer.search import Search, needed_start
-from vanilla_transformer.text.languages import known_tag, words_have_spaces
+from vanilla_transformer.text.languages import words_have_spaces
 from vanilla_transformer.text.repetition import tokens_not_repeated
 from vanilla_transformer.tokenizer_sides import has_two_vocabularies, vocabulary_of
 from vanilla_transformer.web import FOLDER as WEB

@@ -4,7 +4,7 @@ import pytest
 import regex
 from sites import served
 
-from vanilla_transformer.interop.javascript import script, to_javascript
+from vanilla_transformer.browser.javascript import script, to_javascript
 from vanilla_transformer.text.edits import apply_edits
 from vanilla_transformer.text.kept import Copies, edits_to_keep, kept_spans
 from vanilla_transformer.text.patterns import PATTERNS
