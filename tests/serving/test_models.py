@@ -93,6 +93,16 @@ def test_the_closest_language_answers(code):
         assert from_each.for_direction(asked, "de").codes == (code, "de")
 
 
+@pytest.mark.parametrize(("source", "target"), [("en", "zz"), ("auto", "zz"), ("zz", "de")])
+def test_an_unknown_language_is_not_supported_in_the_words_that_clients_compare(source, target):
+    served = models_of("en:de")
+    with pytest.raises(RequestError) as refused:
+        if source == "auto":
+            served.detected_direction("This is a sentence.", target)
+        served.for_direction(source, target)
+    assert refused.value.detail == "zz is not supported"
+
+
 def test_the_source_is_detected_among_those_that_lead_to_the_target():
     served = models_of("en:de", "nb:de", "fr:en", "kea:fr", "any:pt", "xy:pt")
     english = "This is a sentence about dogs."

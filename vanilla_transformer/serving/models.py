@@ -311,8 +311,10 @@ class Models:
         """
         target = _closest_code(target, [second for _, second in self.directions])
         possible = [first for first, second in self.directions if second == target]
-        sources = ", ".join(possible) or "no language"
-        if possible and all(is_language(code) and is_detectable(code) for code in possible):
+        if not possible:
+            raise RequestError(400, f"{target[:35]} is not supported")  # as for any source
+        sources = ", ".join(possible)
+        if all(is_language(code) and is_detectable(code) for code in possible):
             label, share = likeliest_language(text)
             shares = dict(detect(text, [*possible, target]))
             of_target = shares.pop(target, 0.0)
