@@ -96,10 +96,9 @@ def test_the_closest_language_answers(code):
 @pytest.mark.parametrize(("source", "target"), [("en", "zz"), ("auto", "zz"), ("zz", "de")])
 def test_an_unknown_language_is_not_supported_in_the_words_that_clients_compare(source, target):
     served = models_of("en:de")
+    find = served.detected_direction if source == "auto" else served.for_direction
     with pytest.raises(RequestError) as refused:
-        if source == "auto":
-            served.detected_direction("This is a sentence.", target)
-        served.for_direction(source, target)
+        find(source, target)
     assert refused.value.detail == "zz is not supported"
 
 
