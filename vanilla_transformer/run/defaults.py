@@ -364,5 +364,5 @@ def describe_choice(options: Mapping[str, Any], facts: RunFacts) -> str:
     return (
         f"{facts.pairs:,} training pair{'s' * (facts.pairs != 1)}{' on a CPU' * facts.on_cpu}: "
         f"{', '.join(parts) or 'all sizes are given'}. Each can be given as an option, e.g. "
-        "`--d_model 256`."
+        "`--d-model 256`."
     )

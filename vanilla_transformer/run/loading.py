@@ -128,7 +128,7 @@ def load_teachers(
         if difference is not None:
             raise ValueError(
                 f"`teacher` {path!r} has another tokenizer than this training ({difference}): "
-                f"give `--tokenizer_name_or_path {path}`, or teachers with the same tokenizer."
+                f"give `--tokenizer-name-or-path {path}`, or teachers with the same tokenizer."
             )
     if not teachers:
         return None

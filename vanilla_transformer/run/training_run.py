@@ -270,7 +270,7 @@ class _Run:
     def _describe_same_command(self) -> str:
         """Says how a run goes on; some commands always go on."""
         always = self.plan.arguments.given.get("resume_from_checkpoint") is not None
-        option = "" if always else " with `--resume_from_checkpoint True`"
+        option = "" if always else " with `--resume-from-checkpoint True`"
         return f"give the same command{option}"
 
     def _describe_weights(self) -> str:

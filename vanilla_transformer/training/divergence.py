@@ -79,5 +79,5 @@ def check_weights(model: nn.Module, step: int) -> None:
 
 _REMEDY = (
     "The training diverges and stops; its checkpoints are kept. Train on from one of them with "
-    "`--model_name_or_path`, or start anew, with a smaller `--learning_rate` or a longer warm-up."
+    "`--model-name-or-path`, or start anew, with a smaller `--learning-rate` or a longer warm-up."
 )

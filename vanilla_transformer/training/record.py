@@ -51,7 +51,7 @@ def _check_changes(current: Mapping[str, Any], saved: Mapping[str, Any]) -> None
     if {*changed} & {*_MUST_EQUAL}:
         raise ValueError(
             f"{sentence} A resumed training keeps the values of its checkpoint: give the former "
-            "one, or train the model further, in another directory, with `--model_name_or_path`."
+            "one, or train the model further, in another directory, with `--model-name-or-path`."
         )
     if changed:
         logger.warning(f"{sentence} The rest of the run differs from an uninterrupted run.")

@@ -38,7 +38,7 @@ _NEVER_EDITED = (".safetensors", "tokenizer.json", RESULTS, TRAINER_STATE)
 _SUFFIXES_OF_A_RUN = (".bin", ".json", ".md", ".py", ".safetensors")
 _REMEDY = (
     "A training cannot resume from it: use an earlier checkpoint, or train its model further, in "
-    "another directory, with `--model_name_or_path`."
+    "another directory, with `--model-name-or-path`."
 )
 
 
@@ -210,7 +210,7 @@ def resolve_output_directory(
             newest and checkpoint is None and of_a_run,
             f"`output_dir` {str(folder)!r} holds no checkpoint to resume from, but files of the "
             f"types that a new training writes ({', '.join(of_a_run[:3])}): choose another "
-            "directory. To train a saved model further, give `--model_name_or_path`.",
+            "directory. To train a saved model further, give `--model-name-or-path`.",
         ),
         (
             others,
@@ -220,7 +220,7 @@ def resolve_output_directory(
         (
             replaces and not overwrite,
             f"`output_dir` {str(folder)!r} is not empty: continue its training with "
-            "`--resume_from_checkpoint True`, delete its contents with `--overwrite`, or "
+            "`--resume-from-checkpoint True`, delete its contents with `--overwrite`, or "
             "choose another directory.",
         ),
     )

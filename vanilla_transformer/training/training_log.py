@@ -68,7 +68,7 @@ class TrainingLog(TrainerCallback):
                 logger.warning(
                     f"The warm-up of {warmup:,} steps does not end in a training of "
                     f"{state.max_steps:,}: the learning rate stays below its peak. Give a share of "
-                    "the steps, such as `--warmup_steps 0.1`."
+                    "the steps, such as `--warmup-steps 0.1`."
                 )
             self._progress = Progress(
                 state.max_steps,
