@@ -1,7 +1,6 @@
 """Documents of messages, of which each branch in ICU's syntax is a text."""
 
 import re
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
@@ -19,11 +18,13 @@ from vanilla_transformer.documents.marked_text import (
 )
 from vanilla_transformer.documents.places import Document
 
+_TAG = "\ufdd0"
+"""Stands for a tag in a message; no text has it, since it is no character."""
 _NUMBER = re.compile(r"%\d+\$[^\s%]")
 _CHOICE = r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,(?:\s*offset:\s*\d+)?"
 _TOKEN = re.compile(
     rf"''|'(?=[{{}}#])(?:[^']|'')*'|{_CHOICE}|\{{[^{{}},]*,\s*choice\s*,(?:[^{{}}]|\{{[^{{}}]*\}})*\}}"
-    r"|\{(?:[^{}']|'[^']*')*\}|#[A-Za-z]*|[{}]"
+    rf"|\{{(?:[^{{}}']|'[^']*')*\}}|#[A-Za-z]*|[{{}}{_TAG}]"
 )
 _BRANCH = re.compile(r"\s*(?:=\d+|\w[\w-]*)\s*\{")
 _END = re.compile(r"\s*\}")
@@ -90,33 +91,30 @@ class _Choices:
     """
 
     def __init__(self, marked: MarkedText) -> None:
-        self._marked, self._tags = marked, deque(marked.tags)
-        self._branches: list[_Branch] = []
+        self._marked, self._branches, self._tags = marked, list[_Branch](), iter(marked.tags)
+        parts = (part if isinstance(part, str) else _TAG for part in marked.parts())
+        self._message = "".join(parts)
         try:
-            _require(self._read(0) == len(marked.text))
+            _require(self._read(0) == len(self._message))
         except ValueError:
             self._branches = []
-        numbers = range(len(self._branches))
-        self._numbers = [n for n in numbers if has_letters(self._branches[n].text.text)]
-        self.texts = [self._branches[number].text for number in self._numbers]
+        self.texts = [text for text, _ in self._branches if has_letters(text.text)]
 
     def _read(self, position: int, is_plural: bool = False) -> int:
         """Reads a text up to the brace that closes it, or the end; returns where that is."""
-        text, items, contents = self._marked.text, list[Item](), dict[str, Sequence[str | int]]()
+        text, items, contents = self._message, list[Item](), dict[str, Sequence[str | int]]()
         names = free_names(text)
         while True:
             token = _TOKEN.search(text, position)
             stop = token.start() if token else len(text)
-            while self._tags and self._tags[0].position <= stop:
-                self._check_tags(position)
-                tag = self._tags.popleft()
-                items += [text[position : tag.position], tag]
-                position = tag.position
             items.append(text[position:stop])
             if token is None or token[0] == "}":
                 break
             position = token.end()
-            _require(token[0] != "{")
+            if token[0] == _TAG:
+                items.append(next(self._tags, _TAG))
+                continue
+            _require(token[0] != "{" and _TAG not in token[0])
             content: Sequence[str | int] = [token[0]]
             if token[1]:
                 content, position = self._read_choice(token, is_plural)
@@ -134,10 +132,9 @@ class _Choices:
 
     def _read_choice(self, begin: re.Match[str], is_plural: bool) -> tuple[list[str | int], int]:
         """Reads branches; returns the frame with their numbers, and the position behind it."""
-        text, parts, position = self._marked.text, list[str | int](), begin.end()
+        text, parts, position = self._message, list[str | int](), begin.end()
         first = begin.start()
         while branch := _BRANCH.match(text, position):
-            self._check_tags(branch.end())
             parts.append(text[first : branch.end()])
             first = self._read(branch.end(), is_plural or begin[1] != "select")
             parts.append(len(self._branches) - 1)
@@ -145,23 +142,18 @@ class _Choices:
         end = _END.match(text, position)
         stop = end.end() if end and parts else -1
         _require(stop > 0)
-        self._check_tags(stop)
         return [*parts, text[first:stop]], stop
-
-    def _check_tags(self, position: int) -> None:
-        """Refuses a tag before a position, which would be within a frame."""
-        _require(not self._tags or self._tags[0].position >= position)
 
     def write(self, outputs: Sequence[MarkedText]) -> MarkedText | None:
         """Returns the message with outputs of its texts; None: one lacks a placeholder."""
         if list(outputs) == self.texts:
             return self._marked
-        texts = [branch.text for branch in self._branches]
-        for number, output in zip(self._numbers, outputs, strict=True):
-            texts[number] = output
-        for branch, text in zip(self._branches, texts, strict=True):
-            if any(name not in text.text for name in branch.contents):
+        remaining, texts = iter(outputs), list[MarkedText]()
+        for own, contents in self._branches:
+            text = next(remaining) if has_letters(own.text) else own
+            if any(name not in text.text for name in contents):
                 return None
+            texts.append(text)
         return marked_text(self._written(len(texts) - 1, texts))
 
     def _written(self, number: int, texts: Sequence[MarkedText]) -> Iterator[Item]:

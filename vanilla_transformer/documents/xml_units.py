@@ -3,11 +3,13 @@
 import html
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from vanilla_transformer.documents.marked_text import MarkedText, without_equal_edges
 from vanilla_transformer.documents.places import Place
 from vanilla_transformer.documents.xml_elements import Element
 from vanilla_transformer.documents.xml_texts import BlockReader
+from vanilla_transformer.text.edits import Edit, apply_edits
 from vanilla_transformer.text.memory import Pair
 
 _STATE = re.compile(r"""\s(?:state(?:-qualifier)?|type)\s*=\s*("[^"]*"|'[^']*')""")
@@ -35,67 +37,61 @@ class UnitReader:
         is_approved = unit.attribute("approved") == "yes"
         if source is None or (target is None and is_approved):  # it is empty on purpose
             return
-        if segments and (target is None or target.child("mrk") or not target.has_content):
+        target = target or self._new_target(unit, segments or source)
+        if segments and (target.child("mrk") or not target.has_content):
             source = segments
-        if target is None or not (is_approved or _is_finished(unit, target)):
-            yield from self._places_of_all(unit, source, target)
+        if not (is_approved or _is_finished(unit, target)):
+            yield from self._places_in(unit, target, [(source, target)])
             return
-        segments_of_both = list(_segments(source, target))
-        if is_approved or all(own.has_content for _, own in segments_of_both):
-            self._add_pairs(unit, target, [(source, target)])
+        sides = list(_segments(source, target))
+        left = [both for both in sides if not both[1].has_content]
+        if is_approved or not left:
+            sides = [(source, target)]
         else:
-            yield from self._places_of_rest(unit, target, segments_of_both)
-            self._add_pairs(unit, target, segments_of_both)
+            yield from self._places_in(unit, target, left)
+        self._add_pairs(unit, target, sides)
 
-    def _places_of_all(
-        self, unit: Element, source: Element, target: Element | None
+    def _new_target(self, unit: Element, source: Element) -> Element:
+        """Returns the target that a unit lacks, behind the source and with the space before it."""
+        before = self._source[unit.inside : source.begin]
+        tag = f"{before[len(before.rstrip()) :]}<{source.prefix}{self._target}>"
+        return Element(self._target, source.prefix, tag, "", *[source.end] * 4)
+
+    def _places_in(
+        self, unit: Element, target: Element, sides: Sequence[tuple[Element, Element]]
     ) -> Iterator[Place]:
-        """Yields the place of a source and its target, from the begin of the unit around them."""
-        name = f"{source.prefix}{self._target}"
-        if target is None:
-            end, tag, old = source.end, f"<{name}>", ""
-            indent = self._source[unit.inside : source.begin]
-            before = self._source[unit.inside : end] + indent[len(indent.rstrip()) :]
-        else:
-            end, tag, old = target.end, target.tag, self._source[target.inside : target.close]
-            before = self._source[unit.inside : target.begin]
-        plurals, count = _PLURAL.subn("<numerusform></numerusform>", old)
+        """Yields the places of sources whose outputs go into the elements beside them.
 
-        def frame(output: MarkedText) -> Sequence[str]:
-            state = _state_of(unit.name, output)
-            if unit.name == "segment":  # XLIFF 2 tells the state of the unit
-                head = f"{_with_state(unit.tag, state)}{before}{_with_state(tag, '')}"
-            else:
-                head = f"{unit.tag}{before}{_with_state(tag, state)}"
-            plural = _IN_PLURAL.split(f"{head}{plurals}</{name}>")
-            return plural if count else [head, f"</{name}>"]
-
-        span, context = (unit.begin, end), self._context_of(unit)
-        yield from self._reader.places_of(source, context, span, stays=False, frame=frame)
-
-    def _places_of_rest(
-        self, unit: Element, target: Element, segments: Sequence[tuple[Element, Element]]
-    ) -> Iterator[Place]:
-        """Yields the places of segments without a translation, where others have one.
-
-        The first place begins with the target, whose state is that of its output.
+        The first one begins with the unit, so that it can change the state of the translation.
         """
-        begin, context = target.begin, self._context_of(unit)
-        for source, own in segments:
-            if own.has_content:
-                continue
-
-            def frame(output: MarkedText, begin: int = begin, own: Element = own) -> Sequence[str]:
-                head = self._source[begin : own.begin]
-                if begin == target.begin:
-                    state = _with_state(target.tag, _state_of(unit.name, output))
-                    head = f"{state}{head.removeprefix(target.tag)}"
-                return [f"{head}{_with_state(own.tag, '')}", f"</{own.prefix}mrk>"]
-
-            span = begin, own.end
+        begin, context = unit.begin, self._context_of(unit)
+        for source, own in sides:
+            span, frame = (begin, own.end), partial(self._frame, unit, target, own, begin)
             for place in self._reader.places_of(source, context, span, stays=False, frame=frame):
                 yield place
                 begin = own.end
+
+    def _frame(
+        self, unit: Element, target: Element, own: Element, begin: int, output: MarkedText
+    ) -> Sequence[str]:
+        """Returns the parts of a unit around an output, which is written in each form of a plural.
+
+        The first part starts at a position, the last one ends with an element, `own`.
+        """
+        state = _state_of(unit.name, output)
+        stated = unit if unit.name == "segment" else target  # XLIFF 2 tells the state of the unit
+        edits = {
+            element.begin: Edit(element.begin, element.inside, _with_state(element.tag, written))
+            for element, written in ((own, ""), (target, ""), (stated, state))
+        }
+        inner = [edits[start] for start in sorted(edits) if start >= begin]
+        head, end = (
+            apply_edits(self._source, inner, begin, own.inside),
+            f"</{own.prefix}{own.name}>",
+        )
+        old = self._source[own.inside : own.close]
+        plurals, count = _PLURAL.subn("<numerusform></numerusform>", old)
+        return _IN_PLURAL.split(f"{head}{plurals}{end}") if count else [head, end]
 
     def _context_of(self, unit: Element) -> str:
         """Returns the part of a unit that tells it from others of the same source.
