@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import groupby, pairwise
 
 from vanilla_transformer.documents.marked_text import (
@@ -17,7 +16,7 @@ from vanilla_transformer.documents.marked_text import (
     partners_of,
     split_edges,
 )
-from vanilla_transformer.documents.places import FileTemplate, Place, replaced_signs
+from vanilla_transformer.documents.places import FileTemplate, Place
 from vanilla_transformer.documents.tags import HTML, Dialect, Token, read_attributes, split_tags
 from vanilla_transformer.text.languages import JOINED_LINES
 
@@ -77,11 +76,11 @@ def _places(tokens: list[Token]) -> Iterator[Place]:
     texts = [token for token in tokens if token.kind in _TEXT]
     references = [found for token in texts for found in _REFERENCE.findall(token.text)]
     meant = {html.unescape(reference): reference for reference in references}
-    written = {sign: text for sign, text in meant.items() if sign not in (text, " ")}
-    signs = {"&": "&amp;", "<": "&lt;", ">": "&gt;", **written}
+    written = {ord(sign): text for sign, text in meant.items() if len(sign) == 1 and sign != " "}
+    signs = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", **written}
     marked = marked if texts[0].kind == "pre" else _collapsed(marked)
     begin, end = tokens[0].begin, tokens[-1].begin + len(tokens[-1].text)
-    yield Place(begin, end, marked, escape=partial(replaced_signs, signs=signs))
+    yield Place(begin, end, marked, escape=lambda text: text.translate(signs))
 
 
 def _collapsed(marked: MarkedText) -> MarkedText:

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 from unicodedata import category
 
-import regex
 import yaml
 
 from vanilla_transformer.documents.marked_text import (
@@ -28,7 +27,6 @@ from vanilla_transformer.documents.places import (
     Place,
     decode_text,
     find_place,
-    replaced_signs,
 )
 from vanilla_transformer.documents.tags import HTML, split_tags
 from vanilla_transformer.extras import optional_packages
@@ -39,19 +37,9 @@ _CELLS = ("td_open", "th_open")
 _BEFORE = re.compile(r"\ufeff?(?:(---|\+\+\+)[ \t]*\r?\n(.*?\n)\1[ \t]*(?:\r?\n|\Z))?", re.DOTALL)
 _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")  # of YAML: an anchor and a tag
 _BRACES = r"\{{2,3}[^`{}\n]*\}{2,3}"
-_TARGET = rf"(?:<[^<>\n]*>|(?P<target>(?:{_BRACES}|[^\s()\\]|\\.|\((?&target)\))*))"
-_TITLE = r"""(?:\s+(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)))?"""
-_LINK_END = rf"\](?:\(\s*{_TARGET}{_TITLE}\s*\)|\[(?:[^\[\]\\]|\\.)*\])?"
-_WRITTEN = {  # how a file writes tokens of which the parser does not tell it
-    "auto": regex.compile(r"<[^<>]*>"),
-    "code_inline": regex.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL),
-    "hardbreak": regex.compile(r"(?: {2,}|\\)\n[ \t]*"),
-    "image": regex.compile(rf"!\[(?:[^\[\]\\]|\\.|\[[^\[\]]*\])*{_LINK_END}", re.DOTALL),
-    "link_close": regex.compile(_LINK_END, re.DOTALL),
-    "math_inline": regex.compile(r"\$[^$]+\$"),
-    "math_inline_double": regex.compile(r"\$\$[^$]+\$\$"),
-    "softbreak": regex.compile(r" *\n[ \t]*"),
-}
+_UNTOLD = {"auto", "code_inline", "hardbreak", "image", "link_close", "math_inline"}
+_UNTOLD |= {"math_inline_double", "softbreak"}
+"""Tokens of which the parser does not tell how a file writes them."""
 _NO_PROSE = re.compile(  # no sentence begins like such a line, or has half a pair of braces
     r"([!%+/:;=?@^])\1{2,}|\$\$|[)\]}|]|\[(?:!\w+|TOC)\]|\*\[.*\]:|;?-+8<-|\\(?:begin|end)\{"
     r"|[^{]*\}\}|.*\{\{[^}]*$|%%.*%%$|\[[^\[\]^]+\]:\s+(?:<.*>|\S+)(?:\s+[\"'(].*)?$"
@@ -91,25 +79,25 @@ class _MarkdownPlace(Place):
         env: The references of the file.
     """
 
-    signs: Mapping[str, str]
+    signs: Mapping[int, str]
     around: str
     structure: list[str]
     parser: Any
     env: dict[str, Any]
 
-    def write(self, output: MarkedText) -> str:
+    def write(self, whole: MarkedText) -> str:
         """As for `Place`. Emphasis around nothing, whose signs would be text, is left out."""
         tags: list[Tag] = []
-        for tag in output.tags:
+        for tag in whole.tags:
             is_empty = tag.kind == "end" and _is_emphasis(tag) and tags[-1].kind == "begin"
             if is_empty and tags[-1].position == tag.position:
                 tags.pop()  # its partner: pairs are nested
             else:
                 tags.append(tag)
-        output = self.with_edges(replace(output, tags=tuple(tags)))
-        written = _join(output, partial(replaced_signs, signs=self.signs))
+        whole = replace(whole, tags=tuple(tags))
+        written = _join(whole, lambda text: text.translate(self.signs))
         if self._structure(written) != self.structure:  # a sign of the output became markup
-            written = _join(output, partial(_SPECIAL.sub, lambda sign: sign[1] or f"\\{sign[0]}"))
+            written = _join(whole, partial(_SPECIAL.sub, lambda sign: sign[1] or f"\\{sign[0]}"))
         return _as_cell(written) if self.around in _CELLS else written
 
     def _structure(self, written: str) -> list[str] | None:
@@ -151,9 +139,24 @@ def _make_parser() -> Any:
     parser.inline.ruler.before("strikethrough", "marks", _read_marks)
     parts = ["paragraph", "reference", "blockquote", "list"]
     parser.block.ruler.before("table", "liquid", _skip_liquid, {"alt": parts})
+    for rule in parser.inline.ruler.__rules__:
+        rule.fn = _telling_end(rule.fn)
     functions = vars(helpers) | {"parseLinkDestination": read_destination}
     parser.helpers = SimpleNamespace(**functions)  # type: ignore[assignment]  # as a module has them
     return parser
+
+
+def _telling_end(rule: Callable[[Any, bool], bool]) -> Callable[[Any, bool], bool]:
+    """Returns a rule whose last token tells where its part of the text ends."""
+
+    def read(state: Any, silent: bool) -> bool:
+        count = len(state.tokens)
+        is_read = rule(state, silent)
+        if len(state.tokens) > count:
+            state.tokens[-1].meta["end"] = state.pos
+        return is_read
+
+    return read
 
 
 def _read_foreign(state: Any, silent: bool) -> bool:
@@ -217,10 +220,11 @@ def read_markdown(content: bytes, front_matter: Collection[str] = ()) -> FileTem
             text = "\n".join(piece for _, piece in pieces).rstrip()
             block, *_ = [token] if text == token.content else parser.parseInline(text, env)
             children = block.children or []
+            escaped = [child for child in children if child.type == "text_special"]
             prefixes = [source[starts[bisect_right(starts, at) - 1] : at] for at, _ in pieces]
             make = partial(
                 _MarkdownPlace,
-                signs={x.content: x.markup for x in children if x.type == "text_special"},
+                signs={ord(x.content): x.markup for x in escaped if len(x.content) == 1},
                 around=before.type,
                 structure=_markup_of(children),
                 parser=parser,
@@ -302,10 +306,12 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
     position, line, labels = 0, 0, list[int]()
     remaining = iter(children)
     for child in remaining:
-        kind = "auto" if child.info == "auto" else child.type
-        match = _WRITTEN[kind].match(content, position) if kind in _WRITTEN else None
-        written = match[0] if match else child.markup or child.content
-        if kind == "link_open":
+        kind, written = child.type, child.markup or child.content
+        if child.info == "auto":  # its text is the address
+            kind, _, child = "auto", next(remaining), next(remaining)
+        if kind in _UNTOLD:
+            written = content[position : child.meta["end"]]
+        elif kind == "link_open":
             written = "["
             labels.append(position + 1)
         if not content.startswith(written, position):
@@ -330,10 +336,6 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
             label = " ".join(content[labels.pop() : position].split())
             tag = f"][{label}]" if written in ("]", "][]") else written  # a label names a reference
             items.append(Tag(0, tag, "end", name))
-        elif kind == "auto":
-            items.append(Tag(0, written))
-            next(remaining)  # the address
-            next(remaining)  # the end
         else:
             items.append(Tag(0, written, _KINDS.get(side, "empty"), name))
         position += len(written)

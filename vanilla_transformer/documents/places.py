@@ -3,7 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -43,12 +43,12 @@ class Place:
     encode: Callable[[str], str] = str
     key: object = None
 
-    def write(self, output: MarkedText) -> str:
-        """Returns the part of the file with an output; each format has its own way."""
-        return self.encode(self.with_edges(output).write(self.escape))
+    def write(self, whole: MarkedText) -> str:
+        """Returns the part of the file with an output and its edges, as a format has it."""
+        return self.encode(whole.write(self.escape))
 
     def with_edges(self, output: MarkedText) -> MarkedText:
-        """Returns an output with what is at the edges of the text, or at its own.
+        """Returns an output with what is at its edges, or at those of the text.
 
         A stored translation has the spaces that a person gave it.
         """
@@ -183,11 +183,6 @@ def decode_markup(content: bytes) -> tuple[str, str]:
     # A file of ASCII alone may name any encoding by mistake: other characters become references.
     is_utf_8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
     return source, "ascii" if content.isascii() and not is_utf_8 else encoding
-
-
-def replaced_signs(text: str, signs: Mapping[str, str]) -> str:
-    """Returns a text with signs as a file writes them."""
-    return "".join(signs.get(sign, sign) for sign in text)
 
 
 def find_place(

@@ -82,7 +82,8 @@ class PoFile(FileTemplate):
             row = [output for _ in places if (output := next(remaining))]
             if len(row) < len(places) or not row:  # a message has all of its forms, or none
                 continue
-            written = [place.write(output) for place, output in zip(places, row, strict=True)]
+            pairs = zip(places, row, strict=True)
+            written = [place.write(place.with_edges(output)) for place, output in pairs]
             is_doubtful = any(output.is_doubtful for output in row)
             # A message that stays fuzzy keeps its former source, whose translation was a person's.
             if not (is_doubtful and "fuzzy" in _flags_of(comments)):

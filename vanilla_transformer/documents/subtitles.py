@@ -91,9 +91,9 @@ class _Cue(Place):
     sizes: Sequence[int]
     breaks: Sequence[str]
 
-    def write(self, output: MarkedText) -> str:
+    def write(self, whole: MarkedText) -> str:
         """Breaks an output into as many lines as its source has, with nearly the same shares."""
-        text, tags, last = output.text, list(output.tags), 0
+        text, tags, last = whole.text, list(whole.tags), 0
         borders = [index for index, character in enumerate(text) if character == " "] or [
             index
             for index, character in enumerate(text)
@@ -106,5 +106,5 @@ class _Cue(Place):
                 last = min(behind, key=lambda border: abs(border - ideal))
                 tags.append(Tag(last, line_break))
         tags.sort(key=lambda tag: tag.position)
-        written = self.with_edges(replace(output, tags=tuple(tags))).write(self.escape)
+        written = replace(whole, tags=tuple(tags)).write(self.escape)
         return _SPACE_OF_LINE.sub(r"\1", written)

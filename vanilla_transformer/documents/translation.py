@@ -85,9 +85,8 @@ def translate_document(
         fuzzy_below: As for `write_document`.
         progress: As for `Translator.translate`, as all other options are.
     """
-    planned = plan_document(
-        translator, document, TranslateOptions.of(**options), memories, existing
-    )
+    asked = TranslateOptions.of(**options)
+    planned = plan_document(translator, document, asked, memories, existing)
     return run_document(translator, document, planned, fuzzy_below, progress)
 
 
@@ -99,12 +98,9 @@ def run_document(
     progress: bool = False,
 ) -> TranslatedDocument:
     """Computes the job of a document."""
-    rows = translator.run_parts(
-        planned.job.parts(TEXTS_PER_CHUNK),
-        len(planned.texts),
-        progress,
-        lambda number: document.rows[number].location,
-    )
+    parts, count = planned.job.parts(TEXTS_PER_CHUNK), len(planned.texts)
+    location_of = [row.location for row in document.rows].__getitem__
+    rows = translator.run_parts(parts, count, progress, location_of)
     translated = write_document(document, planned, [row[0] for row in rows], fuzzy_below)
     if translated.untranslated:
         logger.warning(f"The source stays in {', '.join(translated.untranslated)}.")
@@ -126,9 +122,8 @@ def plan_document(
     """
     (direction,) = translator.directions(1, options)
     target = target or options.target_language or direction.target
-    language = target_of_document(document, target)
-    marks_doubt = document.marks_doubt
-    planned = plan_marked(translator, document.texts, options, memories, marks_doubt, existing)
+    language, doubt = target_of_document(document, target), document.marks_doubt
+    planned = plan_marked(translator, document.texts, options, memories, doubt, existing)
     return replace(planned, language=language)
 
 
@@ -148,29 +143,25 @@ def plan_marked(
     """
     # With tags in a text, the model would link them with words of the similar one.
     reads = [translator.reader.reads_memory and not marked.tags for marked in texts]
-    contexts = [marked.context for marked in texts]
-    written = [marked.write() for marked in texts]
-    decided = decide_memory_uses(
-        written, memories, reads, marks_doubt=marks_doubt, contexts=contexts
-    )
-    answers, uses, asked = list[MarkedText | None](), list[MemoryUse | None](), list[str]()
-    for kept, marked, found in zip_longest(existing, texts, decided):
-        answer, use = _decide(marked, kept, _equal_whole(marked, memories), found)
-        answers.append(answer)
-        uses.append(use)
-        # The job has nothing to do for a translation that is kept.
-        read = name_tags(marked)[0] if options.keep else marked
-        asked.append("" if kept else read.text)
+    written, contexts = [text.write() for text in texts], [text.context for text in texts]
+    found = decide_memory_uses(written, memories, reads, marks_doubt=marks_doubt, contexts=contexts)
+    rows = list(zip_longest(texts, existing, found))
+    decided = [_decide(text, kept, memories, use) for text, kept, use in rows]
+    named = [name_tags(text)[0] if options.keep else text for text in texts]
+    # The job has nothing to do for a translation that is kept.
+    asked = ["" if kept else text.text for text, (_, kept, _) in zip(named, rows, strict=True)]
     options = replace(options, links=True, in_sentences=True)
-    job = translator.plan(asked, options, former=uses)
-    with_flags = [
-        text._replace(flags=marked.flags) for text, marked in zip(job.texts, texts, strict=True)
-    ]
-    return MarkedJob(texts, answers, replace(job, texts=with_flags))
+    job = translator.plan(asked, options, former=[use for _, use in decided])
+    pairs = zip(job.texts, texts, strict=True)
+    job = replace(job, texts=[asked._replace(flags=text.flags) for asked, text in pairs])
+    return MarkedJob(texts, [answer for answer, _ in decided], job)
 
 
 def _decide(
-    marked: MarkedText, kept: MarkedText | None, equal: MemoryUse | None, found: MemoryUse | None
+    marked: MarkedText,
+    kept: MarkedText | None,
+    memories: Sequence[Memory],
+    found: MemoryUse | None,
 ) -> tuple[MarkedText | None, MemoryUse | None]:
     """Decides the answer that a text has before its translation, and the use of a memory for it.
 
@@ -182,19 +173,14 @@ def _decide(
     """
     if kept:
         return kept, None
-    answer = _answer(marked.whole, equal) or _answer(marked, found)
+    whole = marked.whole
+    searched = memories if whole.tags != marked.tags else ()  # there are tags at its edges
+    exact = (memory.exact(whole.write(), marked.context) for memory in searched)
+    equal = next((MemoryUse(known, known.target) for known in exact if known), None)
+    answer = _answer(whole, equal) or _answer(marked, found)
     if equal or (found and (answer or found.is_read)):
         return answer, equal or found
     return None, None
-
-
-def _equal_whole(marked: MarkedText, memories: Sequence[Memory]) -> MemoryUse | None:
-    """Returns the translation of an equal text that a person gave other tags at its edges."""
-    whole = marked.whole
-    if whole.tags == marked.tags:  # it has none there
-        return None
-    equal = (memory.exact(whole.write(), marked.context) for memory in memories)
-    return next((MemoryUse(found, found.target) for found in equal if found), None)
 
 
 def _with_output(marked: MarkedText, asked: JobText, output: Translation) -> MarkedText:

@@ -66,21 +66,21 @@ class XmlPlace(Place):
     breaks: Sequence[str]
     frame: Callable[[MarkedText], Sequence[str]] = lambda _: ("", "")
 
-    def write(self, output: MarkedText) -> str:
+    def write(self, whole: MarkedText) -> str:
         """As for `Place`: with runs around texts, and what is around the output."""
         begin = f"<{self.prefix}{self.schema.run_text}>"
         written = []
-        for run, parts in groupby(self._parts(output), key=itemgetter(0)):
+        for run, parts in groupby(self._parts(whole), key=itemgetter(0)):
             content = "".join(part for _, part in parts)
             if run:
                 content = f"{run}{begin}{content}</{self.prefix}t></{self.prefix}{self.schema.run}>"
             written.append(content)
-        return "".join(written).join(self.frame(output))
+        return "".join(written).join(self.frame(whole))
 
-    def _parts(self, output: MarkedText) -> Iterator[tuple[str, str]]:
+    def _parts(self, whole: MarkedText) -> Iterator[tuple[str, str]]:
         """Yields the start of the run of each text, or "" for a tag, and the text or tag."""
         breaks, runs = iter(self.breaks), [self.run]
-        for item in self.with_edges(output).parts():
+        for item in whole.parts():
             if not isinstance(item, _XmlTag):  # a tag that is none here is a text
                 text = item if isinstance(item, str) else html.unescape(item.text)
                 for number, line in enumerate(text.split("\n")):

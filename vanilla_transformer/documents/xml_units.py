@@ -54,8 +54,8 @@ class UnitReader:
     def _new_target(self, unit: Element, source: Element) -> Element:
         """Returns the target that a unit lacks, behind the source and with the space before it."""
         before = self._source[unit.inside : source.begin]
-        tag = f"{before[len(before.rstrip()) :]}<{source.prefix}{self._target}>"
-        return Element(self._target, source.prefix, tag, "", *[source.end] * 4)
+        tag, at = f"{before[len(before.rstrip()) :]}<{source.prefix}{self._target}>", source.end
+        return Element(self._target, source.prefix, tag, "", at, at, at, at)
 
     def _places_in(
         self, unit: Element, target: Element, sides: Sequence[tuple[Element, Element]]
@@ -85,11 +85,8 @@ class UnitReader:
             for element, written in ((own, ""), (target, ""), (stated, state))
         }
         inner = [edits[start] for start in sorted(edits) if start >= begin]
-        head, end = (
-            apply_edits(self._source, inner, begin, own.inside),
-            f"</{own.prefix}{own.name}>",
-        )
-        old = self._source[own.inside : own.close]
+        head = apply_edits(self._source, inner, begin, own.inside)
+        old, end = self._source[own.inside : own.close], f"</{own.prefix}{own.name}>"
         plurals, count = _PLURAL.subn("<numerusform></numerusform>", old)
         return _IN_PLURAL.split(f"{head}{plurals}{end}") if count else [head, end]
 
