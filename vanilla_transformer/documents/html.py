@@ -4,8 +4,9 @@ import html
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import groupby, pairwise
+
+import regex
 
 from vanilla_transformer.documents.marked_text import (
     Item,
@@ -34,6 +35,7 @@ _BLOCKS = frozenset(
 """Elements whose tags end a text."""
 _REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);")
 _WHITE_SPACE = re.compile(r"[ \t\r\n\f]+")
+_SECOND_SPACE = regex.compile("(?<= [\ufdd0-\ufdd2]*[\ufdd0\ufdd1]) ")  # behind a tag of a pair
 _TEXT = ("text", "pre")
 
 
@@ -88,15 +90,8 @@ def _collapsed(marked: MarkedText) -> MarkedText:
 
     An image or `code` has spaces on both sides.
     """
-    text, tags = "", list[Tag]()
-    for part in marked.parts():
-        if isinstance(part, Tag):
-            tags.append(replace(part, position=len(text)))
-            continue
-        part = _WHITE_SPACE.sub(" ", JOINED_LINES.sub("", part))
-        goes_on = text.endswith(" ") and tags[-1].kind != "empty"
-        text += part.removeprefix(" ") if goes_on else part
-    return replace(marked, text=text, tags=tuple(tags))
+    coded = _WHITE_SPACE.sub(" ", JOINED_LINES.sub("", marked.coded))
+    return marked.with_coded(_SECOND_SPACE.sub("", coded))
 
 
 def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Token]:

@@ -2,17 +2,23 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import accumulate, count
 from typing import Literal
+
+import regex
 
 from vanilla_transformer.documents.tags import TEXT, split_tags
 from vanilla_transformer.text.edits import Span
-from vanilla_transformer.text.languages import is_ideographic
+from vanilla_transformer.text.languages import IDEOGRAPHIC
 
 _EDGES = re.compile(r"(\A\s+|\s+\Z)")
 TagKind = Literal["begin", "end", "empty"]
+TAG_SIGNS: Mapping[TagKind, str] = {"begin": "\ufdd0", "end": "\ufdd1", "empty": "\ufdd2"}
+"""What stands for a tag while a text is edited. Unicode has no such characters for texts."""
+TAG_SIGN = "[\ufdd0-\ufdd2]"
+_NO_SPACE = regex.compile(rf"(?<=\ufdd2) (?={IDEOGRAPHIC})|(?<={IDEOGRAPHIC}) (?=\ufdd2)")
 
 
 @dataclass(frozen=True)
@@ -78,29 +84,29 @@ class MarkedText:
             position = tag.position
         yield self.text[position:]
 
+    @property
+    def coded(self) -> str:
+        """The text with a character for each tag."""
+        return "".join(
+            part if isinstance(part, str) else TAG_SIGNS[part.kind] for part in self.parts()
+        )
+
+    def with_coded(self, coded: str) -> "MarkedText":
+        """Returns another text with the same tags, each where its character is."""
+        parts = re.split(TAG_SIGN, coded)
+        positions = accumulate(map(len, parts))
+        tags = [replace(tag, position=end) for tag, end in zip(self.tags, positions, strict=False)]
+        return replace(self, text="".join(parts), tags=tuple(tags))
+
     def without_spaces(self) -> "MarkedText":
         """Returns a text without spaces between tags and Chinese or Japanese characters."""
-        text, tags = "", list[Tag]()
-        for part in self.parts():
-            if isinstance(part, str):
-                is_tight = _is_behind(tags, text) and is_ideographic(part[1:2])
-                text += part.removeprefix(" ") if is_tight else part
-                continue
-            if part.kind == "empty" and is_ideographic(text[-2:-1]) and not _is_behind(tags, text):
-                text = text.removesuffix(" ")
-            tags.append(replace(part, position=len(text)))
-        return replace(self, text=text, tags=tuple(tags))
+        return self.with_coded(_NO_SPACE.sub("", self.coded))
 
     def write(self, escape: Callable[[str], str] = str) -> str:
         """Returns the text with its tags; `escape` writes text so that it is no markup."""
         return "".join(
             escape(part) if isinstance(part, str) else part.text for part in self.parts()
         )
-
-
-def _is_behind(tags: Sequence[Tag], text: str) -> bool:
-    """Returns whether a text ends directly behind a tag without a partner."""
-    return bool(tags) and (tags[-1].kind, tags[-1].position) == ("empty", len(text))
 
 
 def split_text(text: str) -> list[Item]:

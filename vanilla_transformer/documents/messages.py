@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from vanilla_transformer.documents.keys import KeyText, pair_without_keys
 from vanilla_transformer.documents.marked_text import (
+    TAG_SIGN,
     Item,
     MarkedText,
     Tag,
@@ -18,13 +19,11 @@ from vanilla_transformer.documents.marked_text import (
 )
 from vanilla_transformer.documents.places import Document
 
-_TAG = "\ufdd0"
-"""Stands for a tag in a message; no text has it, since it is no character."""
 _NUMBER = re.compile(r"%\d+\$[^\s%]")
 _CHOICE = r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,(?:\s*offset:\s*\d+)?"
 _TOKEN = re.compile(
     rf"''|'(?=[{{}}#])(?:[^']|'')*'|{_CHOICE}|\{{[^{{}},]*,\s*choice\s*,(?:[^{{}}]|\{{[^{{}}]*\}})*\}}"
-    rf"|\{{(?:[^{{}}']|'[^']*')*\}}|#[A-Za-z]*|[{{}}{_TAG}]"
+    rf"|\{{(?:[^{{}}']|'[^']*')*\}}|#[A-Za-z]*|[{{}}]|{TAG_SIGN}"
 )
 _BRANCH = re.compile(r"\s*(?:=\d+|\w[\w-]*)\s*\{")
 _END = re.compile(r"\s*\}")
@@ -92,8 +91,7 @@ class _Choices:
 
     def __init__(self, marked: MarkedText) -> None:
         self._marked, self._branches, self._tags = marked, list[_Branch](), iter(marked.tags)
-        parts = (part if isinstance(part, str) else _TAG for part in marked.parts())
-        self._message = "".join(parts)
+        self._message = marked.coded
         try:
             _require(self._read(0) == len(self._message))
         except ValueError:
@@ -111,10 +109,10 @@ class _Choices:
             if token is None or token[0] == "}":
                 break
             position = token.end()
-            if token[0] == _TAG:
-                items.append(next(self._tags, _TAG))
+            if re.match(TAG_SIGN, token[0]):
+                items.append(next(self._tags, ""))
                 continue
-            _require(token[0] != "{" and _TAG not in token[0])
+            _require(token[0] != "{" and not re.search(TAG_SIGN, token[0]))
             content: Sequence[str | int] = [token[0]]
             if token[1]:
                 content, position = self._read_choice(token, is_plural)

@@ -38,9 +38,9 @@ WITHOUT_SPACES = WITHOUT_SENTENCE_SPACES | {
 }
 """Scripts that put no space between words."""
 
-_IDEOGRAPHIC = r"[\p{scx=Hani}\p{scx=Hira}\p{scx=Kana}\uff01-\uff60]"
-_IDEOGRAPH = regex.compile(_IDEOGRAPHIC)
-JOINED_LINES = regex.compile(rf"(?<={_IDEOGRAPHIC})[ \t\f\r]*+\n[ \t\f\r\n]*+(?={_IDEOGRAPHIC})")
+IDEOGRAPHIC = r"[\p{scx=Hani}\p{scx=Hira}\p{scx=Kana}\uff01-\uff60]"
+"""A Chinese or Japanese character, which stands beside no space."""
+JOINED_LINES = regex.compile(rf"(?<={IDEOGRAPHIC})[ \t\f\r]*+\n[ \t\f\r\n]*+(?={IDEOGRAPHIC})")
 """A line break of HTML between Chinese or Japanese characters, which stands for no space."""
 
 _LETTERS = regex.compile(r"[\p{L}\p{M}]")
@@ -97,11 +97,6 @@ def is_spaced_script_at(text: str, position: int) -> bool:
     """
     beside = text[max(position - 1, 0) : position + 1]
     return not any(map(SPACELESS.match, beside))
-
-
-def is_ideographic(character: str) -> bool:
-    """Returns whether a character is a Chinese or Japanese one, which stands beside no space."""
-    return bool(_IDEOGRAPH.match(character))
 
 
 def word_borders(text: str, tokens: Collection[int] = ()) -> list[int]:
