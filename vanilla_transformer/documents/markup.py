@@ -157,8 +157,8 @@ class _Placement:
         text = self.source[node.begin : node.end]
         low, high = bisect_right(aligned.ends, node.begin), bisect_left(aligned.begins, node.end)
         if low == high:  # only signs
-            same = (unit for unit in np.flatnonzero(is_free) if aligned.texts[unit] == text)
-            return next((aligned.units[unit] for unit in same), None)
+            unit = self._first_of(text, is_free)
+            return None if unit is None else aligned.units[unit]
         begins, ends = (np.take(side, aligned.words) for side in (aligned.begins, aligned.ends))
         overlap = np.minimum(ends, node.end) - np.maximum(begins, node.begin)
         shares = np.maximum(overlap, 0) / (ends - begins) * (is_free & aligned.is_linked)
@@ -202,16 +202,16 @@ class _Placement:
         end = self.source_words[after] if after < len(self.source_words) else begin
         if node.end > end or (node.begin, node.end) == (begin, end) or node.end == begin:
             return None
-        if begin not in self.copies:
-            word = self.source[begin:end]
-            for unit in np.flatnonzero(is_free):
-                if aligned.texts[unit] == word:
-                    self.copies[begin] = int(unit)
-                    break
-            else:
-                return None
-        shift = aligned.starts[self.copies[begin]] - begin
+        unit = self.copies.get(begin, self._first_of(self.source[begin:end], is_free))
+        if unit is None:
+            return None
+        self.copies[begin], shift = unit, aligned.starts[unit] - begin
         return node.begin + shift, node.end + shift
+
+    def _first_of(self, text: str, is_free: NDArray[np.bool_]) -> int | None:
+        """Returns the first free unit with a text."""
+        units = map(int, np.flatnonzero(is_free))
+        return next((unit for unit in units if self.aligned.texts[unit] == text), None)
 
     def _is_sign_beside(self, unit: int, before: int) -> bool:
         """Returns whether a unit is a sign of the word beside it; `before` is the first of both."""

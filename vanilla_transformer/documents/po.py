@@ -55,20 +55,19 @@ class PoFile(FileTemplate):
         source = decode_text(content, encoding)
         position = int(source.startswith("\ufeff"))
         self.lowered_source, self.pairs = source.lower(), list[Pair]()
-        self._messages: list[tuple[str, int, list[Place]]] = []
+        self._messages: list[tuple[re.Match[str], list[Place]]] = []
         header = _MESSAGE.match(source, position)
         rule = _PLURALS.search(_text_of(header["targets"])) if header else None
         forms = list(map(c2py(rule[1] if rule else "n != 1"), _COUNTED))
         while match := _MESSAGE.match(source, position):
-            places = list(_places(match, forms))
-            self._messages.append((match["comments"], match.start("comments"), places))
+            self._messages.append((match, list(_places(match, forms))))
             self.pairs += _pairs(match, forms)
             position = match.end()
         wrong = _TOKENS.match(source, position).end()  # type: ignore[union-attr]  # it also matches the empty string
         if not re.compile(_SPACE, re.VERBOSE).fullmatch(source, position):
             line = source.count("\n", 0, wrong if wrong < len(source) else position) + 1
             raise ValueError(f"line {line}: no message of gettext.")
-        in_all = [place for _, _, places in self._messages for place in places]
+        in_all = [place for _, places in self._messages for place in places]
         super().__init__(source, in_all, encoding)
         language = _LANGUAGE.search(source)
         self.language = language[1] if language else ""
@@ -78,7 +77,7 @@ class PoFile(FileTemplate):
         remaining = iter(outputs)
         edits: list[Edit] = []
         line_break = "\r\n" if "\r\n" in self._source else "\n"
-        for comments, begin, places in self._messages:
+        for message, places in self._messages:
             row = [output for _ in places if (output := next(remaining))]
             if len(row) < len(places) or not row:  # a message has all of its forms, or none
                 continue
@@ -86,10 +85,10 @@ class PoFile(FileTemplate):
             written = [place.write(place.with_edges(output)) for place, output in pairs]
             is_doubtful = any(output.is_doubtful for output in row)
             # A message that stays fuzzy keeps its former source, whose translation was a person's.
-            if not (is_doubtful and "fuzzy" in _flags_of(comments)):
-                edits += _without_fuzzy(comments, begin)
+            if not (is_doubtful and "fuzzy" in _flags_of(message)):
+                edits += _without_fuzzy(message)
                 if is_doubtful:
-                    behind = begin + len(comments)
+                    behind = message.end("comments")
                     edits.append(Edit(behind, behind, f"#, fuzzy{line_break}"))
             edits += [
                 Edit(place.begin, place.end, text.replace("\n", line_break))
@@ -113,7 +112,7 @@ class PoFile(FileTemplate):
 
 def _places(message: re.Match[str], forms: Sequence[int]) -> Iterator[Place]:
     """Yields the translations of a message that are empty or fuzzy."""
-    flags, context = _flags_of(message["comments"]), _text_of(message["context"] or "")
+    flags, context = _flags_of(message), _text_of(message["context"] or "")
     for span, source, target, form in _translations(message, forms):
         if target and "fuzzy" not in flags:
             continue
@@ -124,14 +123,13 @@ def _places(message: re.Match[str], forms: Sequence[int]) -> Iterator[Place]:
 
 def _pairs(message: re.Match[str], forms: Sequence[int]) -> Iterator[Pair]:
     """Yields the translations of a message; a fuzzy one belongs to the former source."""
-    comments, context = message["comments"], _text_of(message["context"] or "")
-    flags = _flags_of(comments)
+    flags, context = _flags_of(message), _text_of(message["context"] or "")
     if "fuzzy" not in flags:
         quote = "''" if "java-format" in flags else "'"  # as the texts of a document have it
         for _, source, target, form in _translations(message, forms):
             source, target = (text.replace(quote, "'") for text in (source, target))
             yield Pair(source, target, context + form)
-    elif (former := _FORMER.search(_of_kind("|", comments))) and not message["plural"]:
+    elif (former := _FORMER.search(_comments_of("|", message))) and not message["plural"]:
         for _, _, target, _ in _translations(message, forms):
             yield Pair(_text_of(former[1]), target, is_doubtful=True)
 
@@ -162,25 +160,26 @@ def _translations(
         yield (begin, end), _text_of(message[source]), _text_of(target[2]), form
 
 
-def _flags_of(comments: str) -> frozenset[str]:
-    return frozenset(filter(None, map(str.strip, re.split("[,\n]", _of_kind(",", comments)))))
+def _flags_of(message: re.Match[str]) -> frozenset[str]:
+    return frozenset(filter(None, map(str.strip, re.split("[,\n]", _comments_of(",", message)))))
 
 
-def _of_kind(kind: str, comments: str) -> str:
+def _comments_of(kind: str, message: re.Match[str]) -> str:
     """Returns the text of the comments of a kind."""
-    return "\n".join(text for sign, text in _COMMENT.findall(comments) if sign == kind)
+    return "\n".join(text for sign, text in _COMMENT.findall(message["comments"]) if sign == kind)
 
 
-def _without_fuzzy(comments: str, begin: int) -> Iterator[Edit]:
+def _without_fuzzy(message: re.Match[str]) -> Iterator[Edit]:
     """Yields the edits that take the flag `fuzzy` and the former message out of comments."""
-    for comment in _COMMENT.finditer(comments) if "fuzzy" in _flags_of(comments) else ():
+    if "fuzzy" not in _flags_of(message):
+        return
+    for comment in _COMMENT.finditer(message.string, *message.span("comments")):
         flags = [flag.strip() for flag in comment[2].split(",")]
         left = ", ".join(flag for flag in flags if flag not in ("fuzzy", ""))
-        span = begin + comment.start(), begin + comment.end()
         if comment[1] == "|" or (comment[1] == "," and not left):
-            yield Edit(*span, "")  # the former message, or the flag alone
+            yield Edit(*comment.span(), "")  # the former message, or the flag alone
         elif comment[1] == "," and "fuzzy" in flags:
-            yield Edit(span[0], begin + comment.end(2), f"#, {left}")
+            yield Edit(comment.start(), comment.end(2), f"#, {left}")
 
 
 def _text_of(strings: str) -> str:

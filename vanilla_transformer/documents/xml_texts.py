@@ -17,7 +17,7 @@ from vanilla_transformer.documents.xml_schemas import XmlSchema
 from vanilla_transformer.text.edits import Span
 
 _LINE_BREAK = re.compile(r"[\r\n]")
-_ESCAPE = re.compile(r"\\((?:u[dD][89abAB][0-9a-fA-F]{2}\\)?u[0-9a-fA-F]{4}|.)|\"")
+_ESCAPE = re.compile(r"((?:\\u[dD][89abAB][0-9a-fA-F]{2})?\\u[0-9a-fA-F]{4}|\\.|\")")
 _EDGES = re.compile(r"((?:\s|\\u0020)*)(.*?)((?:\s|\\u0020)*)", re.DOTALL)
 _KINDS_OF_TAGS: dict[str, TagKind] = {  # elements of XLIFF, and values of Word's `fldCharType`
     **dict.fromkeys(("bpt", "bx", "sc", "sm", "begin"), "begin"),
@@ -226,17 +226,17 @@ def _unescaped(element: Element, block: Element) -> Iterator[_Piece]:
         if isinstance(item, Tag):
             yield _as_text(item, block.begin)
             continue
-        position = 0
-        for match in _ESCAPE.finditer(item):
-            yield _Piece(_LINE_BREAK.sub(" ", item[position : match.start()]))
-            position, sign = match.end(), match[1]
-            if not sign:
-                yield _Piece(_XmlTag(0, match[0]))
-            elif sign in "nt":
-                yield _Piece("\n", breaks=[match[0]])
+        for number, part in enumerate(_ESCAPE.split(item)):  # texts and escapes by turns
+            if number % 2 == 0:
+                yield _Piece(_LINE_BREAK.sub(" ", part))
+            elif part == '"':
+                yield _Piece(_XmlTag(0, part))
+            elif part in (r"\n", r"\t"):
+                yield _Piece("\n", breaks=[part])
+            elif len(part) == 2:
+                yield _Piece(part[1])
             else:
-                code = bytes.fromhex(re.sub(r"\\?u", "", sign)) if sign[1:] else None
-                yield _Piece(sign if code is None else code.decode("utf-16-be", "replace"))
-        yield _Piece(_LINE_BREAK.sub(" ", item[position:]))
+                code = bytes.fromhex(part.replace(r"\u", ""))
+                yield _Piece(code.decode("utf-16-be", "replace"))
     if behind:
         yield _Piece(_XmlTag(0, behind))
