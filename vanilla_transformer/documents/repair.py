@@ -6,6 +6,7 @@ are stored: only words that translate a new word of the source come from the mod
 
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
+from itertools import pairwise
 from typing import NamedTuple
 
 import regex
@@ -60,11 +61,8 @@ def repair(text: str, known: Suggestion, output: str, links: TokenLinks) -> str:
 
 
 def _words(text: str) -> list[_Word]:
-    words, last = list[_Word](), 0
-    for begin, end in unbroken_parts(text):
-        words.append(_Word(text[last:begin], text[begin:end], (begin, end)))
-        last = end
-    return words
+    spans = [(0, 0), *unbroken_parts(text)]
+    return [_Word(text[a:b], text[b:c], (b, c)) for (_, a), (b, c) in pairwise(spans)]
 
 
 def _plain(word: _Word) -> str:

@@ -17,9 +17,12 @@ from vanilla_transformer.documents.places import (
 )
 from vanilla_transformer.text.languages import JOINED_LINES, is_spaced_script_at
 
-_TIMES = re.compile(r"[ \t]*[\d:.,]+[ \t]*-->[ \t]*[\d:.,]+")
-_NUMBER = re.compile(r"[ \t]*\d+[ \t]*")
+_BREAK = r"(?:\r\n?|\n|\Z)"
+_TIME = r"[ \t]*[\d:.,]+[ \t]*"
+_NUMBER = rf"(?:[ \t]*\d+[ \t]*{_BREAK})?"
+_HEAD = re.compile(rf"(?<![^\r\n]){_NUMBER}{_TIME}-->{_TIME}[^\r\n]*{_BREAK}")
 _LINE = re.compile(r"[^\r\n]+")
+_LINES = re.compile(rf"(?<![^\r\n])(?:[^\S\r\n]*+\S[^\r\n]*+{_BREAK})+")  # none of them is blank
 _DASH = re.compile(r"(?:<[^<>]*>|\s)*[-\u2013\u2014]")
 _SPACE_OF_LINE = re.compile(r"([\r\n]) ")
 
@@ -64,19 +67,12 @@ def _cues(source: str, is_web_vtt: bool) -> Iterator[list[re.Match[str]]]:
 
     In SubRip, the lines behind a blank line are texts, too. In WebVTT, they may be names and notes.
     """
-    lines = list(_LINE.finditer(source))
-    times = [number for number, line in enumerate(lines) if _TIMES.match(line[0])]
-    for first, last in pairwise([*times, len(lines)]):
-        if last < len(lines) and _NUMBER.fullmatch(lines[last - 1][0]):
-            last -= 1  # the number of the next cue
-        rows: list[list[re.Match[str]]] = [[]]
-        for before, line in pairwise(lines[first:last]):
-            is_next = len(LINE_BREAK.findall(source, before.end(), line.start())) == 1
-            if not (is_next and line[0].strip()):
-                rows.append([])
-            if line[0].strip():
-                rows[-1].append(line)
-        yield from filter(None, rows[:1] if is_web_vtt else rows)
+    heads = [head.span() for head in _HEAD.finditer(source)]
+    for (_, begin), (end, _) in pairwise([*heads, (len(source), 0)]):
+        first = _LINES.match(source, begin, end)
+        found = [first] if is_web_vtt else _LINES.finditer(source, begin, end)
+        for lines in filter(None, found):
+            yield list(_LINE.finditer(source, *lines.span()))
 
 
 @dataclass(frozen=True, kw_only=True)
