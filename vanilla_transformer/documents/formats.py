@@ -1,24 +1,26 @@
 """Kinds of files whose texts are translated, by the ends of their names."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from vanilla_transformer.documents.html import read_html
-from vanilla_transformer.documents.json import read_json
-from vanilla_transformer.documents.markdown import read_markdown
+from vanilla_transformer.documents.json import places_of_json
+from vanilla_transformer.documents.markdown import places_of_markdown
 from vanilla_transformer.documents.messages import MessageDocument
 from vanilla_transformer.documents.packed import PackedDocument
 from vanilla_transformer.documents.places import (
     Document,
     FileTemplate,
+    Place,
     decode_markup,
     decode_text,
     find_place,
 )
 from vanilla_transformer.documents.po import PoFile
-from vanilla_transformer.documents.subtitles import read_subtitles
+from vanilla_transformer.documents.subtitles import places_of_subtitles
 from vanilla_transformer.documents.tags import HTML, XHTML, Dialect
 from vanilla_transformer.documents.xml import XmlFile
 from vanilla_transformer.documents.xml_schemas import SCHEMAS
@@ -36,7 +38,7 @@ def read_document(name: str, content: bytes, front_matter: Collection[str] = ())
             and the line.
     """
     read = reader_of(name)
-    if front_matter and read is not read_markdown:
+    if front_matter and read is not _READ_MARKDOWN:
         raise ValueError(f"{name}: only Markdown has front matter.")
     try:
         return MessageDocument(read(content, front_matter) if front_matter else read(content))
@@ -61,34 +63,35 @@ def _read_html(content: bytes, dialect: Dialect = HTML) -> FileTemplate:
     return read_html(*decode_markup(content), dialect)
 
 
-def _read_lines(content: bytes) -> FileTemplate:
+def _read_text(places: Callable[..., Iterator[Place]], content: bytes, *keys: Any) -> FileTemplate:
     source = decode_text(content)
-    places = [
-        place
-        for line in re.compile(r"[^\r\n]+").finditer(source, source.startswith("\ufeff"))
-        for place in find_place(line.span(), [line[0]])
-    ]
-    return FileTemplate(source, places)
+    return FileTemplate(source, places(source, *keys))
 
 
+def _places_of_lines(source: str) -> Iterator[Place]:
+    for line in re.compile(r"[^\r\n]+").finditer(source, source.startswith("\ufeff")):
+        yield from find_place(line.span(), [line[0]])
+
+
+_READ_MARKDOWN = partial(_read_text, places_of_markdown)
 _READ_XHTML = partial(_read_html, dialect=XHTML)
 FORMATS: dict[str, Callable[..., Document]] = {
     **{
         suffix: partial(PackedDocument if schema.members else XmlFile, schema=schema)
         for suffix, schema in SCHEMAS.items()
     },
-    ".arb": partial(read_json, has_notes=True),
+    ".arb": partial(_read_text, partial(places_of_json, has_notes=True)),
     ".epub": partial(PackedDocument, schema=SCHEMAS[".epub"], read=_READ_XHTML),
     ".htm": _read_html,
     ".html": _read_html,
-    ".json": read_json,
-    ".markdown": read_markdown,
-    ".md": read_markdown,
+    ".json": partial(_read_text, places_of_json),
+    ".markdown": _READ_MARKDOWN,
+    ".md": _READ_MARKDOWN,
     ".po": PoFile,
     ".pot": PoFile,
-    ".srt": read_subtitles,
-    ".txt": _read_lines,
-    ".vtt": partial(read_subtitles, is_web_vtt=True),
+    ".srt": partial(_read_text, places_of_subtitles),
+    ".txt": partial(_read_text, _places_of_lines),
+    ".vtt": partial(_read_text, partial(places_of_subtitles, is_web_vtt=True)),
     ".xhtml": _READ_XHTML,
 }
 FORMATS = dict(sorted(FORMATS.items()))

@@ -133,10 +133,10 @@ def _is_kept(name: str, attributes: str) -> bool | None:
     """Returns whether an element is kept; None: as the element around it."""
     if attributes.endswith("/") and name in _FOREIGN:
         return None
-    values = [(key.lower(), value.lower().split()) for key, value in read_attributes(attributes)]
-    if ("translate", ["no"]) in values or any(
-        key == "class" and "notranslate" in words for key, words in values
-    ):
+    values = {key.lower(): value.lower().split() for key, value in read_attributes(attributes)}
+    asked = values.get("translate")
+    if asked == ["no"] or "notranslate" in values.get("class", []):
         return True
-    is_on = ("translate", ["yes"]) in values or ("translate", []) in values
-    return False if is_on else True if name in _KEPT else None
+    if asked in (["yes"], []):
+        return False
+    return True if name in _KEPT else None

@@ -6,19 +6,17 @@ from collections.abc import Iterator
 from functools import partial
 
 from vanilla_transformer.documents.marked_text import split_text
-from vanilla_transformer.documents.places import FileTemplate, Place, decode_text, find_place
+from vanilla_transformer.documents.places import Place, find_place
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _TOKEN = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?|[\[\]{},]')
 
 
-def read_json(content: bytes, has_notes: bool = False) -> FileTemplate:
-    """Reads JSON; fields whose names begin with @ may be notes on others, as in `.arb`."""
-    source = decode_text(content)
+def places_of_json(source: str, has_notes: bool = False) -> Iterator[Place]:
+    """Yields the places of texts; fields whose names begin with @ may be notes, as in `.arb`."""
     json.loads(source.removeprefix("\ufeff"))
     is_ascii = source.isascii() and "\\u" in source  # outputs are written like it
     encode = partial(json.dumps, ensure_ascii=is_ascii)
-    places: list[Place] = []
     for begin, end, path in _strings(source):
         if has_notes and any(str(step).startswith('"@') for step in path):
             continue
@@ -27,8 +25,7 @@ def read_json(content: bytes, has_notes: bool = False) -> FileTemplate:
             line = source.count("\n", 0, begin) + 1
             raise ValueError(f"line {line}: one half of a pair of surrogates is no character.")
         make = partial(Place, encode=encode, key=path)
-        places += find_place((begin, end), split_text(text), make)
-    return FileTemplate(source, places)
+        yield from find_place((begin, end), split_text(text), make)
 
 
 def _strings(source: str) -> Iterator[tuple[int, int, tuple[str | int, ...]]]:

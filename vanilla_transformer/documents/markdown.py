@@ -21,13 +21,7 @@ from vanilla_transformer.documents.marked_text import (
     join_codes,
     marked_text,
 )
-from vanilla_transformer.documents.places import (
-    LINE_BREAK,
-    FileTemplate,
-    Place,
-    decode_text,
-    find_place,
-)
+from vanilla_transformer.documents.places import LINE_BREAK, Place, find_place
 from vanilla_transformer.documents.tags import HTML, split_tags
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.text.languages import JOINED_LINES
@@ -190,15 +184,15 @@ def _skip_liquid(state: Any, first: int, _: int, silent: bool) -> bool:
     return code is not None
 
 
-def read_markdown(content: bytes, front_matter: Collection[str] = ()) -> FileTemplate:
-    """Reads CommonMark with tables, footnotes, definitions, formulas and admonitions.
+def places_of_markdown(source: str, front_matter: Collection[str] = ()) -> Iterator[Place]:
+    """Yields the places of texts of CommonMark with tables, notes, definitions, formulas and boxes.
 
     Code, blocks of HTML, front matter, and lines that no reader of CommonMark knows, such as
     `[!NOTE]` and `:::`, stay as they are; but not the values of named keys of front matter in YAML.
     """
-    source = decode_text(content)
     head: re.Match[str] = _BEFORE.match(source)  # type: ignore[assignment]  # it also matches the empty string
-    places = list(_places_of_front_matter(head, front_matter)) if front_matter and head[1] else []
+    if front_matter and head[1]:
+        yield from _places_of_front_matter(head, front_matter)
     parser, env = _make_parser(), dict[str, Any]()
     breaks = (match.end() for match in LINE_BREAK.finditer(source, head.end()))
     starts = [head.end(), *breaks, len(source)]
@@ -232,8 +226,7 @@ def read_markdown(content: bytes, front_matter: Collection[str] = ()) -> FileTem
             )
             end = pieces[-1][0] + len(as_written(pieces[-1][1].rstrip()))
             items = join_codes(_items(children, text, prefixes))
-            places += find_place((pieces[0][0], end), items, make)
-    return FileTemplate(source, places)
+            yield from find_place((pieces[0][0], end), items, make)
 
 
 def _texts_of(lines: Sequence[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:

@@ -3,7 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -116,8 +116,8 @@ class FileTemplate(Document):
         encoding: Characters that it lacks become references of XML.
     """
 
-    def __init__(self, source: str, places: Sequence[Place], encoding: str = "utf-8") -> None:
-        self._source, self._places, self._encoding = source, places, encoding
+    def __init__(self, source: str, places: Iterable[Place], encoding: str = "utf-8") -> None:
+        self._source, self._places, self._encoding = source, list(places), encoding
         breaks = [match.end() for match in LINE_BREAK.finditer(source)]
         self.rows = [
             FileText(
@@ -126,7 +126,7 @@ class FileTemplate(Document):
                 source[place.begin : place.end],
                 place.key,
             )
-            for place in places
+            for place in self._places
         ]
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:

@@ -8,13 +8,7 @@ from functools import partial
 from itertools import pairwise
 
 from vanilla_transformer.documents.marked_text import MarkedText, Tag, split_text
-from vanilla_transformer.documents.places import (
-    LINE_BREAK,
-    FileTemplate,
-    Place,
-    decode_text,
-    find_place,
-)
+from vanilla_transformer.documents.places import LINE_BREAK, Place, find_place
 from vanilla_transformer.text.languages import JOINED_LINES, is_spaced_script_at
 
 _BREAK = r"(?:\r\n?|\n|\Z)"
@@ -27,11 +21,9 @@ _DASH = re.compile(r"(?:<[^<>]*>|\s)*[-\u2013\u2014]")
 _SPACE_OF_LINE = re.compile(r"([\r\n]) ")
 
 
-def read_subtitles(content: bytes, is_web_vtt: bool = False) -> FileTemplate:
-    """Reads SubRip, or WebVTT, which has references such as `&amp;`, names of cues, and notes."""
-    source = decode_text(content)
+def places_of_subtitles(source: str, is_web_vtt: bool = False) -> Iterator[Place]:
+    """Yields the places of texts of SubRip, or of WebVTT, which has references such as `&amp;`."""
     unescape = html.unescape if is_web_vtt else str
-    places: list[Place] = []
     for lines in _texts(source, is_web_vtt):
         begin, end = lines[0].start(), lines[-1].end()
         dash = _DASH.match(source, begin, end)
@@ -44,8 +36,7 @@ def read_subtitles(content: bytes, is_web_vtt: bool = False) -> FileTemplate:
             breaks=LINE_BREAK.findall(source, begin, end),
             escape=_escaped if is_web_vtt else str,
         )
-        places += find_place((begin, end), [Tag(0, source[begin:after]), *items], make)
-    return FileTemplate(source, places)
+        yield from find_place((begin, end), [Tag(0, source[begin:after]), *items], make)
 
 
 def _escaped(text: str) -> str:
