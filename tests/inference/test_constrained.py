@@ -24,7 +24,7 @@ def translate(translator, texts, terms, languages=(None, None), **options):
     job = translator.plan(texts, asked)
     split = translator.reader.split(job)
     segments = [
-        replace(segment, matches=tuple(Match(0, 0, Term(term, term)) for term in of_text))
+        replace(segment, matches=tuple(Match((0, 0), Term(term, term)) for term in of_text))
         for segment, of_text in zip(split.segments, terms, strict=True)
     ]
     rows = translator.joiner.join(job, split, translator.stages.compute(segments, job.call))

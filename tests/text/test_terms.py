@@ -22,7 +22,7 @@ def found(terms, text, language="en"):
     """What is found of a text, and how it is translated."""
     glossary = Glossary([Term(*term) if isinstance(term, tuple) else term for term in terms])
     matches = glossary.find(text, language, kept_spans(text))
-    return [(text[match.begin : match.end], match.term.target) for match in matches]
+    return [(text[slice(*match.span)], match.term.target) for match in matches]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_pairs_and_mappings_are_glossaries():
 )
 def test_what_a_model_reads(text, terms, read):
     matches = as_glossary(terms).find(text, "en")
-    edits = edits_to_annotate(text, [((m.begin, m.end), m.term.target) for m in matches])
+    edits = edits_to_annotate(text, [(m.span, m.term.target) for m in matches])
     assert apply_edits(text, edits) == read
 
 
@@ -171,7 +171,7 @@ def test_targets_that_an_output_lacks(targets, output, language, missing):
 def test_a_term_takes_the_place_of_what_is_linked_with_it(output, linked, usual, expected):
     parts = [(output.index(part), output.index(part) + len(part)) for part in linked]
     links = TokenLinks([(0, 4)], parts, [0] * len(parts))
-    match = Match(0, 4, Term("word", "暗証番号"))
+    match = Match((0, 4), Term("word", "暗証番号"))
     assert (
         apply_edits(output, edits_to_exchange(output, links, [match], {"word": usual})) == expected
     )

@@ -34,11 +34,7 @@ from vanilla_transformer.adapt.options import (
     former_contents,
 )
 from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.files.atomic_files import (
-    foreign_names,
-    replaced_directory,
-    write_atomic,
-)
+from vanilla_transformer.files.atomic_files import foreign_names, replaced_directory, write_atomic
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.files.file_contents import content_digest, read_object, text_digest
 from vanilla_transformer.files.loading import load_generation_settings, load_tokenizer
@@ -55,11 +51,7 @@ from vanilla_transformer.names import ANNOTATE, ERROR_RATES, MODEL_TYPE, MUON
 from vanilla_transformer.progress import print_message, shows_bars
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.comparison import SIGNIFICANT, ModelComparison, describe_comparison
-from vanilla_transformer.run.defaults import (
-    divides_weights,
-    has_bfloat16,
-    is_faster_in_bfloat16,
-)
+from vanilla_transformer.run.defaults import divides_weights, has_bfloat16, is_faster_in_bfloat16
 from vanilla_transformer.run.evaluation import compare_models
 from vanilla_transformer.run.loading import keeps_case
 from vanilla_transformer.run.model_card import name_on_hub

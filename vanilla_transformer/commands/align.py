@@ -4,11 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from vanilla_transformer.commands.options import (
-    ModelOptions,
-    OutputFile,
-    PairFiles,
-)
+from vanilla_transformer.commands.options import ModelOptions, OutputFile, PairFiles
 from vanilla_transformer.commands.pairs import check as check
 from vanilla_transformer.commands.pairs import compute_pairs
 from vanilla_transformer.options import BatchOptions, LanguageOptions, option

@@ -5,11 +5,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vanilla_transformer.commands.options import (
-    ModelOptions,
-    OutputFile,
-    PairFiles,
-)
+from vanilla_transformer.commands.options import ModelOptions, OutputFile, PairFiles
 from vanilla_transformer.commands.pairs import check as check
 from vanilla_transformer.commands.pairs import compute_pairs
 from vanilla_transformer.options import EngineOptions, LanguageOptions, option

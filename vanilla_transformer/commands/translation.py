@@ -11,17 +11,10 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, TextIO
 
 from vanilla_transformer.command_line import told_when_slow, usage_errors
-from vanilla_transformer.commands.options import (
-    ModelOptions,
-    OutputFile,
-)
+from vanilla_transformer.commands.options import ModelOptions, OutputFile
 from vanilla_transformer.files.text_files import as_cell, on_one_line
 from vanilla_transformer.inference.options import OutputOptions, TranslateOptions
-from vanilla_transformer.options import (
-    TypedEngineOptions,
-    argument,
-    option,
-)
+from vanilla_transformer.options import TypedEngineOptions, argument, option
 from vanilla_transformer.rules import refuse
 from vanilla_transformer.text.word_alignment import format_links
 

@@ -7,12 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from vanilla_transformer.documents.marked_text import (
-    Item,
-    MarkedText,
-    has_letters,
-    split_edges,
-)
+from vanilla_transformer.documents.marked_text import Item, MarkedText, has_letters, split_edges
 from vanilla_transformer.text.edits import Edit, Span, apply_edits
 from vanilla_transformer.text.memory import Pair
 

@@ -84,7 +84,7 @@ class Joiner:
             unknown_share=sum(segment.num_unknown for segment in read) / max(characters, 1),
             restored=tuple(span for part in parts for span in part.restored),
             terms=tuple(
-                (segment.text[match.begin : match.end], match.term.target)
+                (segment.text[slice(*match.span)], match.term.target)
                 for segment in read
                 for match in segment.matches
             ),
@@ -142,7 +142,7 @@ class _Whole:
         kept = copies.found if copies else ()
         terms = targets_in(output.text, segment.terms, segment.target_language, kept)
         self.marks += [Mark(*in_text(span), "kept") for span in kept]
-        self.marks += [Mark(*in_text((term.begin, term.end)), "term") for term in terms]
+        self.marks += [Mark(*in_text(term.span), "term") for term in terms]
         pairs = copies.pairs if copies else ()
         self.values += [(in_source(span), in_text(part)) for span, part in pairs]
         self.source, self.text = self.source + segment.text, self.text + output.text

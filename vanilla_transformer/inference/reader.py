@@ -125,7 +125,7 @@ class Reader:
         kept = source.find_kept(kept_unknown)
         language = known_tag(source.direction.source)
         matches = demands.glossary.find(text, language)
-        terms = {(term.begin, term.end) for term in matches}
+        terms = {match.span for match in matches}
         if kept := [span for span in kept if span not in terms]:  # the user wants another text
             matches = demands.glossary.find(text, language, kept)
         if not (kept or unknown or matches or spaces or source.similar):  # the usual case
@@ -174,7 +174,7 @@ class Reader:
 
     def read_terms(self, segment: Segment) -> Segment:
         """Returns a segment that is read with the targets of its terms, if there is room."""
-        terms = [((match.begin, match.end), match.term.target) for match in segment.matches]
+        terms = [(match.span, match.term.target) for match in segment.matches]
         reading = segment.reading.with_edits(edits_to_annotate(segment.text, terms))
         annotated = self._with_reading(segment, reading)
         return annotated if len(annotated) <= self.limit else segment

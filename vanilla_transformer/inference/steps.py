@@ -98,9 +98,7 @@ class Steps:
             edits.sort(key=lambda edit: edit.begin)
         text = apply_edits(written, edits)
         origins = {
-            stripped(text, moved((edit.begin, edit.end), edits)): edit.source
-            for edit in edits
-            if edit.source
+            stripped(text, moved(edit.span, edits)): edit.source for edit in edits if edit.source
         }
         return Output(
             segment,
@@ -195,7 +193,7 @@ def restore(output: Output) -> Output:
         output = edited(output, spaces)
     if output.copies and not output.copies.are_right:
         found = targets_in(output.text, segment.terms, segment.target_language)
-        terms = [(match.begin, match.end) for match in found]
+        terms = [match.span for match in found]
         edits = edits_to_keep(output.copies, output.links, terms)
         output = edited(output, edits)
     if output.copies:

@@ -29,11 +29,7 @@ from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
 from vanilla_transformer.interop.formats import Imported
 from vanilla_transformer.interop.tokenizers import PROBES
 from vanilla_transformer.interop.vocabularies import pieces_of
-from vanilla_transformer.tokenizer_sides import (
-    ids_of_target_tokens,
-    tokens_of_ids,
-    vocabulary_of,
-)
+from vanilla_transformer.tokenizer_sides import ids_of_target_tokens, tokens_of_ids, vocabulary_of
 
 _NEEDED = re.compile(r"metadata\.json|(sentencepiece|bpe)\.model|target\.spm|model/\w[\w.-]*")
 """Expression for the files of a package that are read; none of these leads out of a folder."""

@@ -27,11 +27,7 @@ from vanilla_transformer.batches.token_budget import TokenBudgetBatchSampler
 from vanilla_transformer.data.parallel_data import ParallelData
 from vanilla_transformer.progress import without_messages
 from vanilla_transformer.run.assembly import SCORED_WITHIN_MINUTES, Assembly
-from vanilla_transformer.run.defaults import (
-    Sizes,
-    choose_defaults,
-    describe_choice,
-)
+from vanilla_transformer.run.defaults import Sizes, choose_defaults, describe_choice
 from vanilla_transformer.run.expectations import describe_expectation
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import PREFIXES, RunPlan, make_plan

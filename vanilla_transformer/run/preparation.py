@@ -49,11 +49,7 @@ from vanilla_transformer.run.loading import (
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.search import learned_positions
-from vanilla_transformer.text.columns import (
-    directions_of,
-    distinct_directions,
-    with_languages,
-)
+from vanilla_transformer.text.columns import directions_of, distinct_directions, with_languages
 from vanilla_transformer.training.store import OutputDirectory, resolve_output_directory
 
 logger = logging.get_logger(__name__)

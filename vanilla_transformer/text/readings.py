@@ -103,7 +103,7 @@ class Reading:
         """Returns the edits that put parts of the original into an output with their tokens."""
         if not self.edits:  # the usual case
             return []
-        spans = {edit.text: (edit.begin, edit.end) for edit in self.edits}
+        spans = {edit.text: edit.span for edit in self.edits}
         edits = []
         for match in _TOKEN.finditer(output):
             if span := spans.get(match[0]):
@@ -192,10 +192,10 @@ class StandIns:
         tokens = [Edit(*span, edit.text) for span, edit in pairs if edit.text]
         reading = Reading(text, tokens).without([span for span, edit in pairs if not edit.text])
         edits = [
-            replace(edit, source=(of_source.begin, of_source.end))
+            replace(edit, source=of_source.span)
             for edit in reading.edits
             for span, of_source in pairs
-            if meets(span, [(edit.begin, edit.end)])
+            if meets(span, [edit.span])
         ]
         return Reading(text, edits)
 

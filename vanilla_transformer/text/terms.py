@@ -57,8 +57,7 @@ class Term:
 class Match:
     """A term in a text."""
 
-    begin: int
-    end: int
+    span: Span
     term: Term
 
 
@@ -94,18 +93,17 @@ class Glossary:
             parts = [_key_of(text[slice(*span)], language, case, inflected) for span in spans]
             sizes = sorted({len(key) for key in table})
             matches += [
-                Match(spans[first][0], spans[first + size - 1][1], table[key])
+                Match((spans[first][0], spans[first + size - 1][1]), table[key])
                 for first in range(len(parts))
                 for size in sizes
                 if (key := tuple(parts[first : first + size])) in table and len(key) == size
             ]
         taken: list[Match] = []
         # `sorted` is stable: exact forms come before inflected ones.
-        for match in sorted(matches, key=lambda match: (match.begin - match.end, match.begin)):
-            others = [*kept, *((other.begin, other.end) for other in taken)]
-            if not meets((match.begin, match.end), others):
+        for match in sorted(matches, key=lambda match: (match.span[0] - match.span[1], match.span)):
+            if not meets(match.span, [*kept, *(other.span for other in taken)]):
                 taken.append(match)
-        return sorted(taken, key=lambda match: match.begin)
+        return sorted(taken, key=lambda match: match.span)
 
     def _tables_of(self, language: str | None) -> dict[tuple[bool, bool], dict[Key, Term]]:
         """Returns the terms by their keys: exact and inflected forms, with and without case."""
@@ -177,16 +175,15 @@ def edits_to_exchange(
     """
     edits: list[Edit] = []
     for match in matches:
-        source = match.begin, match.end
-        linked, word = links.of_source(source), regex.escape(usual[match.term.source]) or "(?!)"
+        linked, word = links.of_source(match.span), regex.escape(usual[match.term.source]) or "(?!)"
         alone = {
             found.span() for found in regex.finditer(rf"(?<!{_JOINED}){word}(?!{_JOINED})", output)
         }
         spans: list[Span] = [found.span() for found in regex.finditer(word, output)]
         spans = [span for span in spans if span in alone or meets(span, linked)]
         for begin, end in spans or _words_in(output, linked)[-1:]:
-            if not meets((begin, end), [*kept, *((edit.begin, edit.end) for edit in edits)]):
-                edits.append(Edit(begin, end, match.term.target, source))
+            if not meets((begin, end), [*kept, *(edit.span for edit in edits)]):
+                edits.append(Edit(begin, end, match.term.target, match.span))
     return sorted(edits, key=lambda edit: edit.begin)
 
 

@@ -11,12 +11,7 @@ from typing import Any, cast
 import torch
 from accelerate.utils import DistributedType, gather_object
 from torch.utils.data import DataLoader
-from transformers import (
-    EarlyStoppingCallback,
-    Seq2SeqTrainer,
-    TrainingArguments,
-    get_scheduler,
-)
+from transformers import EarlyStoppingCallback, Seq2SeqTrainer, TrainingArguments, get_scheduler
 from transformers.trainer_jit_checkpoint import JITCheckpointCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 from transformers.utils import logging
@@ -54,11 +49,7 @@ from vanilla_transformer.training.loaders import evaluation_sampler, with_batche
 from vanilla_transformer.training.metrics import deciding_scores
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.muon import make_muon
-from vanilla_transformer.training.objectives import (
-    Teachers,
-    rdrop_loss,
-    simcut_loss,
-)
+from vanilla_transformer.training.objectives import Teachers, rdrop_loss, simcut_loss
 from vanilla_transformer.training.record import TrainingRecord
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
 from vanilla_transformer.training.sharding import group_tied_modules
