@@ -23,7 +23,8 @@ from vanilla_transformer.adapt.adaptation_data import split_data
 from vanilla_transformer.adapt.options import AdaptArguments
 from vanilla_transformer.command_line import UsageError
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.data.arguments import SPLITS, DataArguments
+from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.corpus_entries import SPLITS
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.files.text_files import read_lines

@@ -6,9 +6,10 @@ from sites import served
 
 from vanilla_transformer.browser.javascript import script, to_javascript
 from vanilla_transformer.text.edits import apply_edits
-from vanilla_transformer.text.kept import Copies, edits_to_keep, kept_spans
+from vanilla_transformer.text.kept import Copies, kept_spans
 from vanilla_transformer.text.patterns import PATTERNS
 from vanilla_transformer.text.percent_signs import edits_to_double_signs, edits_to_sign_numbers
+from vanilla_transformer.text.put_back import edits_to_keep
 from vanilla_transformer.text.readings import Reading, edits_of_other_spaces
 from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.web import FOLDER

@@ -5,10 +5,11 @@ import regex
 
 from vanilla_transformer.inference.options import compiled
 from vanilla_transformer.text.edits import Edit, apply_edits
-from vanilla_transformer.text.kept import Copies, edits_to_keep, kept_spans
+from vanilla_transformer.text.kept import Copies, kept_spans
 from vanilla_transformer.text.patterns import PATTERNS, find_patterns
 from vanilla_transformer.text.percent_signs import edits_to_double_signs, edits_to_sign_numbers
 from vanilla_transformer.text.printf import edits_to_number
+from vanilla_transformer.text.put_back import edits_to_keep
 from vanilla_transformer.text.token_links import TokenLinks
 
 

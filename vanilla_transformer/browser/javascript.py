@@ -15,12 +15,12 @@ import regex
 
 from vanilla_transformer.model.tokenization_vanilla_transformer import ZERO_WIDTH
 from vanilla_transformer.text import (
-    kept,
     languages,
     lines,
     patterns,
     percent_signs,
     printf,
+    put_back,
     readings,
     repetition,
 )
@@ -108,7 +108,7 @@ def script() -> str:
         "WORDS": _literal(languages.WORDS.pattern, "gv"),
         "SURROUNDED": _literal(rf"^([\s{ZERO_WIDTH}]*)(.*?)([\s{ZERO_WIDTH}]*)$", "su"),
         "NUMBER": _literal(percent_signs.NUMBER.pattern, "gu"),
-        "SIMILAR": str(kept.SIMILAR),
+        "SIMILAR": str(put_back.SIMILAR),
         "REFERENCES": json.dumps(references(), ensure_ascii=False),
     }
     expressions["PATTERNS"] = "[\n  {},\n]".format(",\n  ".join(map(_row, patterns.PATTERNS)))

@@ -16,7 +16,8 @@ from vanilla_transformer.commands.files import (
     open_output,
 )
 from vanilla_transformer.commands.options import OutputFile
-from vanilla_transformer.data.arguments import SPLITS, DataArguments
+from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.corpus_entries import SPLITS
 from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.names import METRIC_NAMES, SCORE_TOKENIZERS
 from vanilla_transformer.options import GenerationOptions, TypedEngineOptions, argument, option

@@ -5,14 +5,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from vanilla_transformer.data.corpus_entries import Corpus, read_entries
+from vanilla_transformer.data.corpus_entries import SPLITS, Corpus, read_entries
 from vanilla_transformer.files.text_files import suffix_of
 from vanilla_transformer.language_tags import Languages, standard_tag
 from vanilla_transformer.names import ANNOTATE
 from vanilla_transformer.options import option
 from vanilla_transformer.rules import Rule, check_rules
 
-SPLITS = ("train", "validation", "test")
 LIMITS = dict(
     zip(SPLITS, ("max_train_samples", "max_eval_samples", "max_test_samples"), strict=True)
 )

@@ -13,7 +13,7 @@ from vanilla_transformer.rules import Rule, check_rules, refuse
 
 INLINE = ("keep", "drop")
 """Treatments of the codes of inline elements of a .tmx, such as `<ph>&lt;br/&gt;</ph>`."""
-_FILES = ("train", "validation", "test")
+SPLITS = ("train", "validation", "test")
 
 
 def _is_no_list(value: Any, sizes: tuple[int, ...] = (2,)) -> bool:
@@ -58,7 +58,7 @@ RULES = (
         "`{name}` {value!r} must be one name, without `train`.",
     ),
     Rule(
-        _FILES,
+        SPLITS,
         lambda value, _: not isinstance(value, str) and _is_no_list(value),
         "`{name}` {value!r} must be one file of pairs, or a list of two text files.",
     ),
@@ -121,7 +121,7 @@ class Corpus:
         corpus = cls(**{**values, "name": cls(**values).label})
         try:
             check_rules(RULES, corpus)
-            has_files = any(getattr(corpus, name) for name in (*_FILES, "dataset"))
+            has_files = any(getattr(corpus, name) for name in (*SPLITS, "dataset"))
             refuse((not has_files, "it names no files: set `train`."))
             active_filters(corpus.filters)
             for tag in corpus.languages or ():
@@ -135,7 +135,7 @@ class Corpus:
         """Its name in messages."""
         if self.name:
             return str(self.name)
-        named = next((value for name in (*_FILES, "dataset") if (value := getattr(self, name))), "")
+        named = next((value for name in (*SPLITS, "dataset") if (value := getattr(self, name))), "")
         first = Path(str(named[0] if isinstance(named, list) else named)).name
         return first.split(".")[0] or "an entry without files"
 
@@ -156,7 +156,7 @@ class Corpus:
 
     def check_languages(self) -> None:
         """Refuses a .tmx without the languages of both sides."""
-        for path in (path for split in _FILES for path in self.paths(split)):
+        for path in (path for split in SPLITS for path in self.paths(split)):
             if suffix_of(path) == ".tmx" and None in (self.languages or (None,)):
                 raise ValueError(
                     f"{path} needs `languages`, such as [en, de] (or `source_language` and "

@@ -22,7 +22,7 @@ _DIGITS = regex.compile(r"\p{Nd}+")
 _LETTERS = regex.compile(r"[\p{L}\p{M}]")
 _LATIN_WORDS = regex.compile(r"\p{Latin}+")
 _NUMBERED = regex.compile(r"%([1-9]\d*+)(?!\$)")  # %1 of Qt, %5d, and 50% in Turkish and Basque
-_DENSE = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]")
+DENSE = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]")
 _MARKUP = regex.compile(  # not <file>, which a translation translates
     r"</[A-Za-z][\w:.-]*|/>"
     r"|<(?:a|b|big|br|code|div|em|font|h[1-6]|hr|i|img|li|ol|p|pre|q|s|small|span|strong|sub|sup"
@@ -135,7 +135,7 @@ def _is_other_placeholder(source: str, target: str, *_: Any) -> bool:
 
 def _length_ratio(source: str, target: str) -> float:
     # A character of these scripts holds as much as two letters.
-    short, long = sorted(len(text) + len(_DENSE.findall(text)) for text in (source, target))
+    short, long = sorted(len(text) + len(DENSE.findall(text)) for text in (source, target))
     return long / max(short, 1) if long >= 20 else 1.0
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from datasets import Dataset, DatasetDict, Features, List, Value, concatenate_datasets
 from transformers.utils import logging
 
-from vanilla_transformer.data.arguments import LIMITS, SPLITS, DataArguments
+from vanilla_transformer.data.arguments import LIMITS, DataArguments
 from vanilla_transformer.data.cased_copies import add_cased_copies
-from vanilla_transformer.data.corpus_entries import Corpus, shares_of
+from vanilla_transformer.data.corpus_entries import SPLITS, Corpus, shares_of
 from vanilla_transformer.data.corpus_reports import (
     CorpusReport,
     count_reasons,

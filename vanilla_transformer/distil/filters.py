@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import regex
 
-from vanilla_transformer.data.filters import active_filters, reasons_to_drop
+from vanilla_transformer.data.filters import DENSE, active_filters, reasons_to_drop
 from vanilla_transformer.distil.teachers import Answer
 from vanilla_transformer.language_tags import Languages
 from vanilla_transformer.text.edits import Edit, apply_edits
@@ -25,7 +25,6 @@ _AROUND = regex.compile(
     r"(?s)```|([\"'`\u201c\u201e\u00ab\u300c*]).*[\"'`\u201c\u201d\u00bb\u300d*]\Z"
 )
 _END = regex.compile(r"[.!?\u3002\uff01\uff1f\u061f\u0964][\p{Pe}\p{Pf}\"']*\Z")
-_WIDE = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]")
 _SHORT = 0.6  # of the length of a source, below which an answer without an end is cut off
 _OF_MANY, _LETTERS = 3, 12
 """From so many texts on, an answer of so many letters fits none of them. Chosen, not measured."""
@@ -69,7 +68,7 @@ def _is_chatter(source: str, answer: str, target: str | None) -> bool:
 
 
 def _is_cut_off(source: str, answer: str, target: str | None) -> bool:
-    length, own = (len(text) + len(_WIDE.findall(text)) for text in (source, answer))
+    length, own = (len(text) + len(DENSE.findall(text)) for text in (source, answer))
     is_short = target is not None and own < _SHORT * length
     return is_short and bool(_END.search(source)) and not _END.search(answer)
 

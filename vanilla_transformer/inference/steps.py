@@ -15,9 +15,10 @@ from vanilla_transformer.inference.segments import Output, Segment
 from vanilla_transformer.model.directions import FirstTokens, with_first_token
 from vanilla_transformer.search import Search, needed_start
 from vanilla_transformer.text.edits import Edit, apply_edits, moved, stripped
-from vanilla_transformer.text.kept import Copies, edits_to_keep
+from vanilla_transformer.text.kept import Copies
 from vanilla_transformer.text.languages import words_have_spaces
 from vanilla_transformer.text.percent_signs import edits_to_double_signs, edits_to_sign_numbers
+from vanilla_transformer.text.put_back import edits_to_keep
 from vanilla_transformer.text.terms import missing_targets, targets_in
 from vanilla_transformer.text.token_links import TokenLinks
 

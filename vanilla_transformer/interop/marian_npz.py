@@ -36,6 +36,7 @@ from vanilla_transformer.interop.vocabularies import (
 )
 from vanilla_transformer.weights.match_weights import (
     SOURCE_TABLE,
+    STACKS,
     TARGET_TABLE,
     RenamedWeights,
     Rules,
@@ -76,7 +77,6 @@ PLACEMENTS = {
 }
 """Placement and type of norms by `transformer-preprocess` and `-postprocess`, without dropout."""
 
-STACKS = ("encoder", "decoder")
 
 _STAND_INS = {
     sign: 0x10F000 + number

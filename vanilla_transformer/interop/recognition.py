@@ -13,9 +13,6 @@ from vanilla_transformer.files.file_contents import read_object
 from vanilla_transformer.interop.formats import KINDS
 from vanilla_transformer.names import MODEL_TYPE
 
-OWN = "vanilla_transformer"
-"""The kind of a model that this package saved: nothing needs to be converted."""
-
 ENTRIES = (
     ("opennmt-py", {"opt", "vocab"}),
     ("fairseq", {"model", "cfg"}),
@@ -40,7 +37,7 @@ class Recognised:
     """The kind of model in a file or directory, and facts about it.
 
     Attributes:
-        kinds: Names in `interop.formats.SOURCES`, or `OWN`; several, if nothing tells which.
+        kinds: Names in `interop.formats.SOURCES`, or `MODEL_TYPE`; several, if nothing tells which.
     """
 
     kinds: tuple[str, ...]
@@ -68,9 +65,9 @@ def recognise(path: str | Path) -> Recognised:
 def recognised_kind(path: str | Path) -> str:
     """Returns the kind of a source, if there is only one."""
     kinds = recognise(path).kinds
-    if len(kinds) == 1 and kinds[0] != OWN:
+    if len(kinds) == 1 and kinds[0] != MODEL_TYPE:
         return kinds[0]
-    if kinds == (OWN,):
+    if kinds == (MODEL_TYPE,):
         problem = "is a model of this package, which needs no conversion"
     elif kinds:
         problem = f"may be {' or '.join(kinds)}: name it with --from"
@@ -112,7 +109,7 @@ def _look_at_config(path: Path) -> Recognised:
     if isinstance(config.get("model"), dict):
         return Recognised(("eole",), facts)
     model_type = str(config.get("model_type"))
-    kind = {MODEL_TYPE: OWN, **KINDS}.get(model_type)
+    kind = {MODEL_TYPE: MODEL_TYPE, **KINDS}.get(model_type)
     has_weights = shards or any(path.parent.glob("*.bin"))  # unlike an export to ONNX
     return Recognised((kind,) if kind and has_weights else (), {"model_type": model_type, **facts})
 

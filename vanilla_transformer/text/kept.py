@@ -1,26 +1,20 @@
 """Parts of a text that its translation keeps: placeholders, addresses, paths, options, emoji.
 
-A model often copies them. Where it does not, each part is put back into the output exactly once, at
-the position that the alignment of source and target gives it.
+A model often copies them. Those that an output lacks are put back; see `put_back`.
 """
 
-import html
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
-from itertools import product
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import regex
 
-from vanilla_transformer.text.edits import Edit, Span, meets, stripped
-from vanilla_transformer.text.languages import is_spaced_script_at
+from vanilla_transformer.text.edits import Span, meets, stripped
 from vanilla_transformer.text.patterns import (
     find_patterns,
     is_invented,
-    is_part_at,
     is_written_out,
     may_not_repeat,
     pattern_of,
@@ -32,18 +26,9 @@ from vanilla_transformer.text.printf import (
     without_percent,
     written_number,
 )
-from vanilla_transformer.text.token_links import TokenLinks
 
-_ADDRESS_PART = regex.compile(r"[\w.@/:+-]*", regex.ASCII)
-_ADDRESS_END = regex.compile(rf"{_ADDRESS_PART.pattern}$", regex.ASCII)
 _PATIENCE = 1.0
 """Seconds that a pattern of the user may take for a text. Chosen without a measurement."""
-SIMILAR = 0.4
-"""Smallest similarity of a damaged copy to the kept part that it replaces.
-
-All examples of tests/text/test_kept.py come out right from 0.3 to 0.5. At 0.2 the output loses
-letters that are no copy ("v" of "v%d" for "%.1f"), at 0.6 damaged copies stay beside the part.
-"""
 
 
 def kept_spans(
@@ -247,116 +232,3 @@ def _beside(last: _Part | None, part: _Part, output: str) -> tuple[bool, bool]:
     before = last.text if last and is_behind else ""
     by_number = is_by_number(output, part.span[0]) or before[-1:] not in ("", "%")
     return part.text == before, part.text == "%%" and by_number
-
-
-def edits_to_keep(copies: Copies, links: TokenLinks, protected: Sequence[Span] = ()) -> list[Edit]:
-    """Finds the edits after which an output has each kept part as often as its source.
-
-    The edits are in order, and do not overlap. Protected parts of the output, such as terms, stay
-    as they are.
-    """
-    source, output = copies.source, copies.output
-    taken, spare = [*copies.found], [part.span for part in copies.spare]
-    # Of equal parts, those whose linked words hold no copy are the first to count as missing.
-    lacking = [
-        span
-        for alike, count in copies.missing
-        for span in sorted(
-            alike, key=lambda span: any(meets(part, taken) for part in links.of_source(span))
-        )[:count]
-    ]
-    taken += protected
-    edits: list[Edit] = []
-    for span in sorted(lacking):
-        edit = replace(_edit_for(source, span, output, links, spare, taken), source=span)
-        spare = [part for part in spare if not meets(part, [edit.span])]
-        part = edit.text.strip()
-        before, _, behind = edit.text.partition(part)
-        others = "".join(other.text for other in edits if other.span == (edit.begin, edit.begin))
-        head = f"{output[: edit.begin]}{others}{before}"
-        # %d before a letter is no placeholder, /tmp behind one no path.
-        part = with_needed_spaces(part, f"{head}{behind}{output[edit.end :]}", len(head), len(head))
-        edits.append(replace(edit, text=f"{before}{part}{behind}"))
-        taken.append(edit.span)
-    edits += [
-        Edit(len(output[: part.span[0]].rstrip()), part.span[1], "")  # with the space before it
-        for part in copies.spare
-        if part.must_go and part.span in spare
-    ]
-    return sorted(edits, key=lambda edit: edit.span)
-
-
-def _edit_for(
-    source: str,
-    span: Span,
-    output: str,
-    links: TokenLinks,
-    spare: Collection[Span],
-    taken: Sequence[Span],
-) -> Edit:
-    """Finds the edit that brings one kept part back: over its damaged copy, or into a gap."""
-    text = source[slice(*span)]
-    written = f"(?:{regex.escape(text)})+"  # a copy that touches a letter, or is there twice
-    if text.startswith("&"):  # or the sign that a reference stands for
-        written += rf"|{regex.escape(html.unescape(text))}(?![#\w])"
-    for match in regex.finditer(written, output):
-        begin, end = match.span()
-        if not meets((begin, end), [*taken, *spare]):
-            return Edit(begin, end, text)
-    linked = [part for part in links.of_source(span) if not meets(part, taken)]
-    if linked:  # its damaged copy
-        begin, end = stripped(output, (linked[0][0], linked[-1][1]))
-        for part in [part for part in spare if meets(part, [(begin, end)])]:
-            begin, end = min(begin, part[0]), max(end, part[1])
-        pattern = pattern_of(text)
-        if pattern and pattern.kind in ("address", "path", "option"):
-            # Some parts of the damaged copy may be linked with other words: it is taken whole.
-            begin = _ADDRESS_END.search(output, endpos=begin).start()
-            end = _ADDRESS_PART.match(output, end).end()
-        elif "{" in text:  # its braces may be tokens without a link
-            begin = len(output[:begin].rstrip(f"{text[0]}{{"))
-            end = len(output) - len(output[end:].lstrip("}"))
-        copy = begin, end
-        letters = "".join(output[begin:end].split())  # tokens of a damaged copy often stand apart
-        if SequenceMatcher(None, letters, text).ratio() >= SIMILAR and not meets(copy, taken):
-            return Edit(*copy, text)
-    if spare:  # another part stands for it, best one that is linked with it
-        part = min(spare, key=lambda part: (not meets(part, linked), part))
-        return Edit(*part, text)
-    before, behind = source[: span[0]][-1:] or " ", source[span[1] :][:1]
-    gap = _gap(span, output, links, taken, is_glued=not before.strip() and bool(behind.strip()))
-    left, right = output[:gap][-1:], output[gap:][:1]
-    return Edit(
-        gap,
-        gap,
-        (" " if before.isspace() and (left.strip() or (taken and not output)) else "")
-        + text
-        + (" " if not behind.isalnum() and right.isalnum() else ""),
-    )
-
-
-def _gap(span: Span, output: str, links: TokenLinks, taken: Sequence[Span], is_glued: bool) -> int:
-    """Returns the position of a kept part: behind the translation of the text before it.
-
-    A glued part touches only the text behind it, and goes directly before its translation.
-    """
-    ends = [(n, end) for (_, end), n in links.pairs() if links.sources[n][1] <= span[0]]
-    begins = [(n, begin) for (begin, _), n in links.pairs() if links.sources[n][0] >= span[1]]
-    nearest = [max(ends, default=None), min(begins, default=None)]
-    if is_glued:  # the nearest token behind it counts first
-        nearest.reverse()
-    gap = next((position for _, position in filter(None, nearest)), len(output))
-    while 0 < gap < len(output) and output[gap - 1 : gap + 1].isalnum():
-        if not is_spaced_script_at(output, gap):
-            break
-        gap += 1  # no word is divided
-    return next((end for begin, end in taken if begin < gap < end), gap)
-
-
-def with_needed_spaces(part: str, text: str, begin: int, end: int) -> str:
-    """Returns a kept part with the spaces without which it is not recognised as a part there."""
-    for before, behind in product(("", " "), repeat=2):
-        head = text[:begin] + before
-        if is_part_at(part, head + part + behind + text[end:], len(head)):
-            return before + part + behind
-    return part

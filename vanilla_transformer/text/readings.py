@@ -11,8 +11,9 @@ import regex
 
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE, ZERO_WIDTH
 from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, moved
-from vanilla_transformer.text.kept import kept_spans, with_needed_spaces
+from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.languages import is_spaced_script_at, word_parts
+from vanilla_transformer.text.put_back import with_needed_spaces
 from vanilla_transformer.text.token_links import TokenLinks
 
 _TOKEN = regex.compile(r"<ph\d>|%[^\s%]*?[a-zA-Z](?:%%)?")

@@ -23,7 +23,6 @@ from vanilla_transformer.tokenizer_sides import unnamed_ids
 from vanilla_transformer.weights.ctranslate2_variables import (
     ACTIVATIONS,
     PARAMETERS,
-    STACKS,
     module_paths,
 )
 from vanilla_transformer.weights.exact_rewrites import (
@@ -31,7 +30,7 @@ from vanilla_transformer.weights.exact_rewrites import (
     reorder_cross_attention,
     state_of,
 )
-from vanilla_transformer.weights.match_weights import raise_problems
+from vanilla_transformer.weights.match_weights import STACKS, raise_problems
 from vanilla_transformer.weights.sinusoids import SINUSOIDS
 from vanilla_transformer.weights.supported_fields import fields_beyond
 from vanilla_transformer.weights.token_rows import vocabularies_of

@@ -17,6 +17,7 @@ import torch
 
 from vanilla_transformer.model.configuration_vanilla_transformer import aligning_layer
 from vanilla_transformer.weights.match_weights import (
+    STACKS,
     Weights,
     fields_of_parts,
     find_differences,
@@ -24,8 +25,6 @@ from vanilla_transformer.weights.match_weights import (
 )
 from vanilla_transformer.weights.model_bin import ModelBin
 from vanilla_transformer.weights.sinusoids import SINUSOIDS, holds_sinusoids
-
-STACKS = ("encoder", "decoder")
 
 PARAMETERS = {"weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 """Our parameters of a module by their names in a file."""

@@ -16,13 +16,12 @@ from vanilla_transformer.model.configuration_vanilla_transformer import VanillaT
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.weights.match_weights import Weights
+from vanilla_transformer.weights.match_weights import STACKS, Weights
 from vanilla_transformer.weights.sinusoids import SINUSOIDS, sinusoids
 
 ADDED_POSITIONS = (*SINUSOIDS, "learned", "none")
 """The position schemes that add a vector to each embedding, or nothing."""
 
-_STACKS = ("encoder", "decoder")
 _TABLE = "model.{}.embed_positions.weight"
 _INPUT_AXIS = re.compile(r"(embed_tokens|shared|lm_head|[qkv]_proj|fc1|gate)\.weight$")
 _OUTPUT_AXIS = re.compile(r"((out_proj|fc2)\.(weight|bias)|(?<!\.[qk])_norm\.(weight|bias))$")
@@ -89,7 +88,7 @@ def repeat_key_value_heads(state: ModelState) -> ModelState:
     """Gives each query head keys and values of its own, as copies of the shared ones."""
     groups = {
         stack: state.heads_of(stack) // state.fields[f"{stack}_num_key_value_heads"]
-        for stack in _STACKS
+        for stack in STACKS
     }
 
     def repeat(name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -99,7 +98,7 @@ def repeat_key_value_heads(state: ModelState) -> ModelState:
         by_head: torch.Tensor = tensor.unflatten(0, (-1, state.head_dim_of(stack)))
         return by_head.repeat_interleave(groups[stack], dim=0).flatten(0, 1)
 
-    heads = {f"{stack}_num_key_value_heads": state.heads_of(stack) for stack in _STACKS}
+    heads = {f"{stack}_num_key_value_heads": state.heads_of(stack) for stack in STACKS}
     return state.map_weights(repeat).with_fields(**heads)
 
 
@@ -226,7 +225,7 @@ def tabulate_positions(offset: int) -> Rewrite:
         if state.fields["position_embedding_type"] not in ADDED_POSITIONS:
             return state
         tables = {}
-        for stack in _STACKS:
+        for stack in STACKS:
             unused, used = _rows_of_positions(state, stack)
             if len(unused) != offset:
                 unused = used.new_zeros(offset, used.shape[1])

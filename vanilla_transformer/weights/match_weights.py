@@ -23,6 +23,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 )
 from vanilla_transformer.weights.sinusoids import holds_sinusoids
 
+STACKS = ("encoder", "decoder")
 SOURCE_TABLE = "model.encoder.embed_tokens.weight"
 TARGET_TABLE = "model.decoder.embed_tokens.weight"
 SHARED_TABLE = "model.shared.weight"
