@@ -89,7 +89,6 @@ def test_a_browser_puts_parts_back_as_python_does(page):
             for one, other in zip(sources, words[1], strict=True)
         ]
         found = page.evaluate(
-            "([source, output, links]) => "
             """([line, output, links]) => kept.keep(
                 { line, spans: kept.keptSpans(line), spaces: [] }, output, () => links)""",
             [source, output, pairs],
