@@ -7,7 +7,6 @@ for each split), `model`, and `report.json`.
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -18,6 +17,7 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.distil.filters import judged
 from vanilla_transformer.distil.labels import Labels, choose_texts
+from vanilla_transformer.distil.options import Options
 from vanilla_transformer.distil.report import (
     bytes_in_8_bits,
     describe_report,
@@ -48,40 +48,17 @@ _MOST_PHRASES = 0.1  # share of texts of several words, below which tokens are c
 _TOKENS_BY_WIDTH = 42  # about as in the table of sizes by pairs
 
 
-@dataclass(frozen=True)
-class Distillation:
-    """What a distillation does.
+def distil(
+    options: Options, teacher: Teacher, texts: Iterable[str], command: Sequence[str]
+) -> Iterator[str]:
+    """Distils a teacher, and yields lines for people; a run that was interrupted goes on.
 
-    Attributes:
-        identity: What tells the teacher from others, whose answers lie elsewhere.
-        training: Options of the run, by name.
-        test: A file of pairs. None: the model is compared with its teacher.
-        size: The most bytes in 8 bits. None: by the number of pairs.
-        price: As for `Labels`.
-        is_dry: Whether only a few texts are asked.
-        command: Its words, for the card.
+    The model card shows the words of the command.
     """
-
-    folder: Path
-    identity: Mapping[str, Any]
-    languages: Languages
-    metrics: Sequence[str]
-    training: Mapping[str, Any]
-    test: str | None
-    held_out: int
-    max_texts: int | None
-    size: int | None
-    price: Sequence[float]
-    is_dry: bool
-    command: Sequence[str]
-
-
-def distil(options: Distillation, teacher: Teacher, texts: Iterable[str]) -> Iterator[str]:
-    """Distils a teacher, and yields lines for people; a run that was interrupted goes on."""
     folder = options.folder / "labels"
     with locked_directory(options.folder, True):
         folder.mkdir(exist_ok=True)
-        identity, record = json.dumps(options.identity, indent=1), folder / "teacher.json"
+        identity, record = json.dumps(options.identity(), indent=1), folder / "teacher.json"
         if record.is_file() and record.read_text(encoding="utf-8") != identity:
             raise ValueError(f"{str(folder)!r} is of another teacher: choose another directory.")
         write_atomic(record, identity)
@@ -92,7 +69,7 @@ def distil(options: Distillation, teacher: Teacher, texts: Iterable[str]) -> Ite
         marks = not teacher.keeps and all(options.languages)
         labels = Labels(folder / "answers.jsonl", teacher, marks, options.price)
         wanted = [text for split in splits.values() for text in split]
-        if options.is_dry:
+        if options.dry_run:
             yield from _try_out(labels, wanted)
             return
         try:
@@ -110,14 +87,14 @@ def distil(options: Distillation, teacher: Teacher, texts: Iterable[str]) -> Ite
         for name, rows in {**kept, "failed": [*labels.failed.items()]}.items():
             _write_rows(folder / f"{name}.tsv", rows)
         _check_answers(labels, len(wanted), len(answers), kept)
-        model = _train(options, kept)
+        model = _train(options, kept, command)
         report = make_report(
             labels,
             model,
             {text: (answers.get(text, ""), texts) for text, texts in references.items()}
             or {text: (answer, [answer]) for text, answer in kept["test"]},
-            options.languages[1],
-            options.metrics,
+            options.target_language,
+            options.scores,
             has_references=bool(references),
         )
         dropped = {text: (reason, answers[text]) for text, reason in reasons.items() if reason}
@@ -174,7 +151,9 @@ def _check_answers(
 # The training -------------------------------------------------------------------------------------
 
 
-def _train(options: Distillation, kept: Mapping[str, Sequence[tuple[str, str]]]) -> Path:
+def _train(
+    options: Options, kept: Mapping[str, Sequence[tuple[str, str]]], command: Sequence[str]
+) -> Path:
     """Trains the model; a training on other labels or with other options begins anew."""
     model, record = options.folder / "model", options.folder / "training.json"
     files = {
@@ -183,13 +162,14 @@ def _train(options: Distillation, kept: Mapping[str, Sequence[tuple[str, str]]])
     given = dict(
         output_dir=str(model),
         corpora=[json.dumps({"name": "labels", "filters": False, **files})],
-        source_language=options.languages[0],
-        target_language=options.languages[1],
-        metrics=list(options.metrics),
+        source_language=options.source_language,
+        target_language=options.target_language,
+        metrics=options.scores,
         generation_num_beams=1,
         resume_from_checkpoint="True",
         **LAYERS,
-        **options.training,
+        minutes=options.minutes,
+        seed=options.seed,
     )
     pairs = kept["train"]
     if sum(" " in text for text, _ in pairs) < _MOST_PHRASES * len(pairs):
@@ -202,7 +182,7 @@ def _train(options: Distillation, kept: Mapping[str, Sequence[tuple[str, str]]])
         print_message("The labels or the options have changed: the model is trained anew.")
         shutil.rmtree(model, ignore_errors=True)
     write_atomic(record, made_from)
-    arguments = RunArguments.of({k: v for k, v in given.items() if v is not None}, options.command)
+    arguments = RunArguments.of({k: v for k, v in given.items() if v is not None}, command)
     training_run.show_messages(arguments)
     training_run.run(arguments)
     return model
