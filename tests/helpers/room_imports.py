@@ -45,7 +45,7 @@ _IMPORTS = {
     "serving": "language_tags options model web text files inference documents __init__",
     "page": "names options model tokenizer_sides files inspection inference",
     "commands": (
-        "names extras progress language_tags options command_line rules registration search "
+        "names extras progress options command_line rules registration search "
         "tokenizer_sides text files weights data training interop browser inspection inference "
         "run adapt distil documents __init__ serving page"
     ),
