@@ -31,9 +31,6 @@ _CELLS = ("td_open", "th_open")
 _BEFORE = re.compile(r"\ufeff?(?:(---|\+\+\+)[ \t]*\r?\n(.*?\n)\1[ \t]*(?:\r?\n|\Z))?", re.DOTALL)
 _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")  # of YAML: an anchor and a tag
 _BRACES = r"\{{2,3}[^`{}\n]*\}{2,3}"
-_UNTOLD = {"auto", "code_inline", "hardbreak", "image", "link_close", "math_inline"}
-_UNTOLD |= {"math_inline_double", "softbreak"}
-"""Tokens of which the parser does not tell how a file writes them."""
 _NO_PROSE = re.compile(  # no sentence begins like such a line, or has half a pair of braces
     r"([!%+/:;=?@^])\1{2,}|\$\$|[)\]}|]|\[(?:!\w+|TOC)\]|\*\[.*\]:|;?-+8<-|\\(?:begin|end)\{"
     r"|[^{]*\}\}|.*\{\{[^}]*$|%%.*%%$|\[[^\[\]^]+\]:\s+(?:<.*>|\S+)(?:\s+[\"'(].*)?$"
@@ -302,7 +299,7 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
         kind, written = child.type, child.markup or child.content
         if child.info == "auto":  # its text is the address
             kind, _, child = "auto", next(remaining), next(remaining)
-        if kind in _UNTOLD:
+        if "end" in child.meta:
             written = content[position : child.meta["end"]]
         elif kind == "link_open":
             written = "["

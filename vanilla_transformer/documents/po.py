@@ -73,29 +73,14 @@ class PoFile(FileTemplate):
         self.language = language[1] if language else ""
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
-        """As for `Document`."""
-        remaining = iter(outputs)
-        edits: list[Edit] = []
-        line_break = "\r\n" if "\r\n" in self._source else "\n"
+        """As for `Document`; a message gets all of its forms, or none."""
+        remaining, edits = iter(outputs), list[Edit]()
         for message, places in self._messages:
             row = [output for _ in places if (output := next(remaining))]
-            if len(row) < len(places) or not row:  # a message has all of its forms, or none
-                continue
-            pairs = zip(places, row, strict=True)
-            written = [place.write(place.with_edges(output)) for place, output in pairs]
-            is_doubtful = any(output.is_doubtful for output in row)
-            # A message that stays fuzzy keeps its former source, whose translation was a person's.
-            if not (is_doubtful and "fuzzy" in _flags_of(message)):
-                edits += _without_fuzzy(message)
-                if is_doubtful:
-                    behind = message.end("comments")
-                    edits.append(Edit(behind, behind, f"#, fuzzy{line_break}"))
-            edits += [
-                Edit(place.begin, place.end, text.replace("\n", line_break))
-                for place, text in zip(places, written, strict=True)
-                if not is_doubtful
-                or _text_of(self._source[place.begin : place.end]) != _text_of(text)
-            ]
+            if row and len(row) == len(places):
+                edits += _edits_of(message, places, row)
+        line_break = "\r\n" if "\r\n" in self._source else "\n"
+        edits = [replace(edit, text=edit.text.replace("\n", line_break)) for edit in edits]
         text = apply_edits(self._source, edits)
         if language and not self.language:
             line = f'"Language: {language.replace("-", "_")}'
@@ -167,6 +152,23 @@ def _flags_of(message: re.Match[str]) -> frozenset[str]:
 def _comments_of(kind: str, message: re.Match[str]) -> str:
     """Returns the text of the comments of a kind."""
     return "\n".join(text for sign, text in _COMMENT.findall(message["comments"]) if sign == kind)
+
+
+def _edits_of(
+    message: re.Match[str], places: Sequence[Place], outputs: Sequence[MarkedText]
+) -> Iterator[Edit]:
+    """Yields the edits that write the outputs of a message, in order."""
+    is_doubtful = any(output.is_doubtful for output in outputs)
+    # A message that stays fuzzy keeps its former source, whose translation was a person's.
+    if not (is_doubtful and "fuzzy" in _flags_of(message)):
+        yield from _without_fuzzy(message)
+        if is_doubtful:
+            behind = message.end("comments")
+            yield Edit(behind, behind, "#, fuzzy\n")
+    for place, output in zip(places, outputs, strict=True):
+        old, new = message.string[place.begin : place.end], place.write(place.with_edges(output))
+        if not is_doubtful or _text_of(old) != _text_of(new):
+            yield Edit(place.begin, place.end, new)
 
 
 def _without_fuzzy(message: re.Match[str]) -> Iterator[Edit]:
