@@ -22,7 +22,7 @@ _IMPORTS = {
     "batches": "progress language_tags model tokenizer_sides text files",
     "data": "names language_tags options rules model tokenizer_sides text files",
     "training": "names extras progress language_tags options rules model search text files batches",
-    "interop": "names extras model search tokenizer_sides files weights",
+    "interop": "names extras progress model search tokenizer_sides files weights",
     "browser": "names language_tags model web search tokenizer_sides text files interop",
     "inspection": "model tokenizer_sides",
     "inference": (

@@ -6,7 +6,7 @@ The command `translate`, the fields of the server's requests to `/v1/generate`, 
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -128,7 +128,3 @@ class TranslateOptions(LanguageOptions, KeptOptions, GenerationOptions, OutputOp
         named = {NAMES["Python"].get(name, name): name for name in own}
         given = {named[name]: keywords.pop(name) for name in named.keys() & keywords.keys()}
         return cls(**given, generation=list(keywords.items()))
-
-
-Languages = str | Sequence[str | None] | None
-"""The language of all texts, or one for each of them. None: that of the model."""

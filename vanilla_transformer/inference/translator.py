@@ -31,7 +31,6 @@ from vanilla_transformer.inference.joining import Joiner
 from vanilla_transformer.inference.memory_use import MemoryUse, decide_memory_uses
 from vanilla_transformer.inference.options import (
     NAMES,
-    Languages,
     OutputOptions,
     TranslateOptions,
     compiled,
@@ -369,7 +368,7 @@ class Translator:
             raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
         columns = []
         for name in ("source_language", "target_language"):
-            languages: Languages = getattr(options, name)
+            languages: str | Sequence[str | None] | None = getattr(options, name)
             column = [languages] * count if isinstance(languages, str | None) else list(languages)
             if len(column) != count:
                 raise ValueError(

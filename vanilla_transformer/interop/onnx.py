@@ -24,10 +24,8 @@ names `STAND_IN`, whose graphs have the same interface. All other fields are our
 
 import copy
 import json
-import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -51,6 +49,7 @@ from vanilla_transformer.model.evaluation import banned_ids
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
+from vanilla_transformer.progress import without_messages
 from vanilla_transformer.tokenizer_sides import unnamed_ids
 
 OPSET = 20
@@ -244,7 +243,8 @@ def _export_graphs(model: VanillaTransformerForConditionalGeneration, folder: Pa
     ids, mask = torch.zeros(2, 7, dtype=torch.long), torch.ones(2, 7, dtype=torch.long)
     encoder, decoder = EncoderGraph(model), DecoderGraph(model)
     parts = ("encoder", "decoder")
-    with torch.no_grad(), _without_messages():
+    # Torch and onnxruntime tell about their own tracing.
+    with torch.no_grad(), without_messages(), warnings.catch_warnings(action="ignore"):
         states = encoder(ids, mask)
         source = decoder.project(states[:, :5])  # sizes that differ, so that each is dynamic
         past = [each[:, :, :3] for each in source]
@@ -307,18 +307,6 @@ def _graph_path(folder: Path, name: str, kind: str) -> Path:
 def _write_config(folder: Path, fields: Mapping[str, Any], kind: str) -> None:
     content = {**fields, _JS_CONFIG: {"dtype": TYPES[kind][0]}}
     (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-@contextmanager
-def _without_messages() -> Iterator[None]:
-    """Hides messages of torch and onnxruntime about their own tracing."""
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(logging.NOTSET)
 
 
 def _names_of(prefix: str, part: str, layers: int) -> list[str]:

@@ -266,7 +266,10 @@ def _translate_share(
         num_beams=None if is_over else 1,
     )
     job = translator.plan(list(sources), asked)
-    jobs = _parts_of(job) if is_over else _jobs_by_length(job, lengths)
+    order = range(len(sources))
+    # In their order, so that the time of the first parts tells that of all.
+    parts = (order[first : first + _TEXTS_PER_PART] for first in order[::_TEXTS_PER_PART])
+    jobs = ((job.select(part), part) for part in parts) if is_over else _by_length(job, lengths)
     done: dict[int, Translation] = {}
     shows = trainer.is_world_process_zero() and not trainer.args.disable_tqdm
     shows = shows and (shows_bars() or logger.isEnabledFor(INFO))
@@ -281,15 +284,7 @@ def _translate_share(
     return done
 
 
-def _parts_of(job: Job) -> Iterator[tuple[Job, Sequence[int]]]:
-    """Yields the texts in their order, so that the time of the first parts tells that of all."""
-    numbers = range(len(job.texts))
-    for first in numbers[::_TEXTS_PER_PART]:
-        part = numbers[first : first + _TEXTS_PER_PART]
-        yield job.select(part), part
-
-
-def _jobs_by_length(job: Job, lengths: Sequence[int]) -> Iterator[tuple[Job, Sequence[int]]]:
+def _by_length(job: Job, lengths: Sequence[int]) -> Iterator[tuple[Job, Sequence[int]]]:
     """Yields the texts whose references are similarly long, with a search that fits these.
 
     A model that begins often repeats itself and finds no end: nothing is computed again.
