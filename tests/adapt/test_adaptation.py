@@ -15,10 +15,7 @@ from several_processes import run_in_two_processes
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.adapt import adaptation
-from vanilla_transformer.adapt.adaptation import (
-    Adapted,
-    describe_adaptation,
-)
+from vanilla_transformer.adapt.adaptation import Adapted, describe_adaptation
 from vanilla_transformer.adapt.adaptation_data import split_data
 from vanilla_transformer.adapt.options import AdaptArguments
 from vanilla_transformer.command_line import UsageError

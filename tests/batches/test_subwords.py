@@ -13,11 +13,7 @@ from tiny_training import assert_resumes_exactly, model, record_batches, trainer
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.batches.encoding import encode
-from vanilla_transformer.batches.subwords import (
-    BpeDropout,
-    SampledSubwords,
-    SubwordSampler,
-)
+from vanilla_transformer.batches.subwords import BpeDropout, SampledSubwords, SubwordSampler
 from vanilla_transformer.training.callbacks import SubwordEpochs
 
 STEMS = ("low", "new", "wid")

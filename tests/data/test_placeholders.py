@@ -3,10 +3,7 @@
 import pytest
 from datasets import Dataset
 
-from vanilla_transformer.data.placeholders import (
-    share_of_placeholders,
-    with_placeholders,
-)
+from vanilla_transformer.data.placeholders import share_of_placeholders, with_placeholders
 from vanilla_transformer.model.tokenization_vanilla_transformer import (
     KINDS,
     PLACEHOLDERS,

@@ -11,11 +11,7 @@ from servers import serving
 from vanilla_transformer import Translator
 from vanilla_transformer.distil import labels as labels_module
 from vanilla_transformer.distil.labels import Labels
-from vanilla_transformer.distil.teachers import (
-    ChatTeacher,
-    CommandTeacher,
-    LibreTranslateTeacher,
-)
+from vanilla_transformer.distil.teachers import ChatTeacher, CommandTeacher, LibreTranslateTeacher
 
 KEY = "sk-do-not-tell"
 TEXTS = [f"text {number}" for number in range(40)]

@@ -5,10 +5,7 @@ import shutil
 import pytest
 import torch
 
-from vanilla_transformer.files.loading import (
-    load_model,
-    load_weights,
-)
+from vanilla_transformer.files.loading import load_model, load_weights
 from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.inference.translator import Translator
 

@@ -14,10 +14,7 @@ from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.files.loading import load_model
 from vanilla_transformer.inference.engines import Hypothesis
 from vanilla_transformer.inference.options import TranslateOptions
-from vanilla_transformer.inference.results import (
-    least_risk,
-    metric_by_name,
-)
+from vanilla_transformer.inference.results import least_risk, metric_by_name
 from vanilla_transformer.inference.segments import Output
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.inspection.attention_maps import attention_maps

@@ -5,12 +5,7 @@ import io
 import pytest
 import torch
 
-from vanilla_transformer.inspection import (
-    head_scores,
-    plot_alignment,
-    plot_head_scores,
-    plot_heads,
-)
+from vanilla_transformer.inspection import head_scores, plot_alignment, plot_head_scores, plot_heads
 
 image = pytest.importorskip("matplotlib.image", reason="needs the extra `plot`")
 

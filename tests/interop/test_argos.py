@@ -17,9 +17,7 @@ from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.files.loading import load_model
 from vanilla_transformer.interop.argos import unpack
 from vanilla_transformer.interop.funnel import convert
-from vanilla_transformer.weights.ctranslate2 import (
-    make_specification,
-)
+from vanilla_transformer.weights.ctranslate2 import make_specification
 
 TEXTS = ["the dog sees a cat", "a cat likes the dog", "two dogs play", "cats and dogs find it"]
 METADATA = {"package_version": "1.0", "argos_version": "1.0", "from_code": "en",

@@ -7,12 +7,7 @@ import pytest
 import torch
 from converted_models import TEXTS, save_marian, train_pieces
 from hf_models import assert_inspectable, assert_same_weights, make
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    MarianMTModel,
-    MarianTokenizer,
-)
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel, MarianTokenizer
 from unsafe_pickle import Payload
 
 from vanilla_transformer.commands.program import run_subcommand

@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import torch
-from marian_models import (
-    BASE,
-    PRE,
-    SOURCE,
-    VARIANTS,
-    Marian,
-    make_arrays,
-    save,
-)
+from marian_models import BASE, PRE, SOURCE, VARIANTS, Marian, make_arrays, save
 
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.files.loading import load_model

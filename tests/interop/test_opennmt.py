@@ -2,14 +2,7 @@
 
 import pytest
 import torch
-from opennmt_models import (
-    SOURCE,
-    TARGET,
-    assert_same_logits,
-    reference_model,
-    save,
-    weights_of,
-)
+from opennmt_models import SOURCE, TARGET, assert_same_logits, reference_model, save, weights_of
 from torch import nn
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 

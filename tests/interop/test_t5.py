@@ -4,11 +4,7 @@ import pytest
 import torch
 from hf_models import assert_same_function, assert_same_weights, make_source
 from t5_models import t5
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    GenerationConfig,
-    T5ForConditionalGeneration,
-)
+from transformers import AutoModelForSeq2SeqLM, GenerationConfig, T5ForConditionalGeneration
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.interop.funnel import convert

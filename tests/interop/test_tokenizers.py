@@ -5,10 +5,7 @@ import random
 
 import pytest
 from hf_models import SIZES, assert_inspectable, family_of, make_source
-from transformers import (
-    AutoTokenizer,
-    T5Config,
-)
+from transformers import AutoTokenizer, T5Config
 
 from vanilla_transformer.interop.funnel import convert
 

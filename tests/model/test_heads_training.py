@@ -5,12 +5,7 @@ import random
 import made_up_language
 import pytest
 import torch
-from transformers import (
-    DataCollatorWithPadding,
-    Trainer,
-    TrainingArguments,
-    pipeline,
-)
+from transformers import DataCollatorWithPadding, Trainer, TrainingArguments, pipeline
 
 from vanilla_transformer import (
     VanillaTransformerConfig,

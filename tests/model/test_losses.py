@@ -10,11 +10,7 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerForSequenceClassification,
 )
-from vanilla_transformer.model.losses import (
-    CHUNK_ROWS,
-    leaves_out_logits,
-    projected_token_loss,
-)
+from vanilla_transformer.model.losses import CHUNK_ROWS, leaves_out_logits, projected_token_loss
 
 ML = "multi_label_classification"
 ROWS, WIDTH, VOCAB = 2 * CHUNK_ROWS + 60, 8, 50

@@ -8,15 +8,10 @@ from torch import nn
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from vanilla_transformer import (
-    VanillaTransformerForConditionalGeneration,
-    VanillaTransformerModel,
-)
+from vanilla_transformer import VanillaTransformerForConditionalGeneration, VanillaTransformerModel
 from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
 from vanilla_transformer.model.inputs import shift_right
-from vanilla_transformer.model.modeling_vanilla_transformer import (
-    token_loss,
-)
+from vanilla_transformer.model.modeling_vanilla_transformer import token_loss
 
 ATTENTIONS = ["eager", "sdpa"]
 POSITIONS = CHOICES["position_embedding_type"]

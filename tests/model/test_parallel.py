@@ -7,10 +7,7 @@ import pytest
 from parallel_run import KINDS
 from several_processes import run_in_two_processes
 
-from vanilla_transformer import (
-    VanillaTransformerForSequenceClassification,
-    VanillaTransformerModel,
-)
+from vanilla_transformer import VanillaTransformerForSequenceClassification, VanillaTransformerModel
 
 SCRIPT = Path(__file__).with_name("parallel_run.py")
 MODELS = {

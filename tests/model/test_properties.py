@@ -15,10 +15,7 @@ from torch.nn.attention import flex_attention
 from transformers import DynamicCache, EncoderDecoderCache
 from transformers.activations import ACT2FN
 
-from vanilla_transformer import (
-    VanillaTransformerConfig,
-    VanillaTransformerForConditionalGeneration,
-)
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
 
 VOCAB = 20

@@ -9,11 +9,7 @@ from torch import nn
 
 from vanilla_transformer.model import positions
 from vanilla_transformer.model.modeling_vanilla_transformer import VanillaTransformerModel
-from vanilla_transformer.model.token_layout import (
-    TOKEN_STEP,
-    source_token_mask,
-    target_token_mask,
-)
+from vanilla_transformer.model.token_layout import TOKEN_STEP, source_token_mask, target_token_mask
 
 
 def step(model, batch, padding_free, **kwargs):

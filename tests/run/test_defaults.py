@@ -9,10 +9,7 @@ from made_up_language import main
 from programs import REPOSITORY
 from transformers import AutoConfig
 
-from vanilla_transformer import (
-    VanillaTransformerConfig,
-    VanillaTransformerForConditionalGeneration,
-)
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.interop.checkpoint_files import read_state_dict
 from vanilla_transformer.run.defaults import (
     CHOSEN_NAMES,

@@ -7,11 +7,7 @@ import pytest
 from vanilla_transformer.text.edits import Edit, apply_edits
 from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.languages import unbroken_parts
-from vanilla_transformer.text.readings import (
-    Reading,
-    StandIns,
-    edits_of_other_spaces,
-)
+from vanilla_transformer.text.readings import Reading, StandIns, edits_of_other_spaces
 from vanilla_transformer.text.token_links import TokenLinks
 
 TOKENS = StandIns(tuple(f"<ph{number}>" for number in range(1, 9)))

@@ -10,11 +10,7 @@ from transformers import EvalPrediction
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.names import ERROR_RATES, METRIC_NAMES
-from vanilla_transformer.training.metrics import (
-    GenerationMetrics,
-    number_of_resamples,
-    score_texts,
-)
+from vanilla_transformer.training.metrics import GenerationMetrics, number_of_resamples, score_texts
 
 HYPOTHESES = ["the small dog runs over green grass .", "two birds sit on a wire", "it rains today"]
 REFERENCES = ["the small dog runs on green grass .", "two birds sat on the wire", "today it rains"]

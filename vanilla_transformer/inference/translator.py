@@ -29,12 +29,7 @@ from vanilla_transformer.inference.glossaries import as_glossary
 from vanilla_transformer.inference.job import Call, Demands, Job, JobText
 from vanilla_transformer.inference.joining import Joiner
 from vanilla_transformer.inference.memory_use import MemoryUse, decide_memory_uses
-from vanilla_transformer.inference.options import (
-    NAMES,
-    OutputOptions,
-    TranslateOptions,
-    compiled,
-)
+from vanilla_transformer.inference.options import NAMES, OutputOptions, TranslateOptions, compiled
 from vanilla_transformer.inference.quality import Calibration
 from vanilla_transformer.inference.reader import Reader
 from vanilla_transformer.inference.results import (

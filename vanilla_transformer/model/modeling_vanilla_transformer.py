@@ -45,11 +45,7 @@ from .pipeline_vanilla_transformer import (  # noqa: F401 - so that it is saved 
     Seq2SeqGenerationPipeline,
 )
 from .pretrained_model import VanillaTransformerPreTrainedModel, config_with
-from .stacks import (
-    TransformerStack,
-    VanillaTransformerDecoder,
-    VanillaTransformerEncoder,
-)
+from .stacks import TransformerStack, VanillaTransformerDecoder, VanillaTransformerEncoder
 from .token_layout import PADDED, SequencesLayout, StepPlan, is_packed
 
 

@@ -20,11 +20,7 @@ from vanilla_transformer.model.configuration_vanilla_transformer import (
     aligning_layer,
 )
 from vanilla_transformer.tokenizer_sides import unnamed_ids
-from vanilla_transformer.weights.ctranslate2_variables import (
-    ACTIVATIONS,
-    PARAMETERS,
-    module_paths,
-)
+from vanilla_transformer.weights.ctranslate2_variables import ACTIVATIONS, PARAMETERS, module_paths
 from vanilla_transformer.weights.exact_rewrites import (
     fold_residual_scale,
     reorder_cross_attention,
