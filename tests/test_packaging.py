@@ -97,9 +97,9 @@ print("imported")
 
 MODEL = REPOSITORY / "model_cards" / "pronounce"
 MISSING = {  # words of a subcommand: the extra
-    "train --output_dir out": "train",
+    "train --output_dir out --dataset_name x": "train",
     f"evaluate {MODEL} --dataset_name x": "train",
-    "page runs/x": "page",
+    f"page {MODEL}": "page",
     f"serve {MODEL}": "serve",
 }
 

@@ -217,6 +217,18 @@ def test_every_kind_of_tokenizer_keeps_its_ids_and_texts(kind, tmp_path):
         assert bool(notes) == bool(tags)
 
 
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "word", "char", "byte_bpe"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_an_export_keeps_the_space_before_a_placeholder(tmp_path, kind, shared):
+    ours = VanillaTransformerTokenizer.train(TEXTS, TEXTS, kind=kind, shared=shared)
+    ours.add_placeholders()
+    (note,) = [n for n in save_plain_tokenizer(ours, tmp_path) if "White space" in n]
+    assert "skip" not in note
+    plain = AutoTokenizer.from_pretrained(tmp_path)
+    for text in ("a <ph1> b <ph2>.", "<ph1> a", "a<ph1>b", "a <ph1>"):
+        assert plain(text)["input_ids"] == ours(text)["input_ids"]
+
+
 def test_transformers_4_knows_the_names_in_an_export(tmp_path):
     ours = VanillaTransformerTokenizer.train(TEXTS, TEXTS[:1], kind="word", shared=False)
     save_plain_tokenizer(ours, tmp_path)

@@ -208,7 +208,8 @@ def test_a_person_chooses_another_word(visit, by_keyboard):
 def test_alternatives_begin_as_the_output_does(library, text, target, kept, fewest):
     found = library.evaluate(ALTERNATIVES, [text, target])
     assert max(len(others) for *_, others in found) >= fewest
-    for output, index, word, others in found:
+    for output, units, word, others in found:
+        index = len(output.encode("utf-16-le")[: 2 * units].decode("utf-16-le"))
         for other in others:
             assert not regex.match(rf"{word}\b", other["text"][index:])
             assert other["text"][:index] == output[:index]

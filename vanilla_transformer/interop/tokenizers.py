@@ -149,18 +149,19 @@ def to_plain_tokenizer(tokenizer: VanillaTransformerTokenizer) -> PreTrainedToke
     decoding cannot skip them.
     """
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    tags = _added_special_tokens(tokenizer)
+    added = _added_tokens(tokenizer)
     steps: list[Any] = [] if backend.normalizer is None else [backend.normalizer]
     if tokenizer.do_lower_case:
         steps = [*lower_case(), *steps]
     if tokenizer.fold_white_space:
-        strip = [] if tags else [normalizers.Strip(left=not puts_space_before(backend))]
+        # Beside an added token, a space belongs to the text.
+        strip = [] if added else [normalizers.Strip(left=not puts_space_before(backend))]
         spaces = [(rf"^[\s{ZERO_WIDTH}]+", " "), (rf"[{ZERO_WIDTH}]", ""), (r"\s+", " ")]
         fold = [normalizers.Replace(Regex(pattern), kept) for pattern, kept in spaces]
         steps = [*fold, *strip, *steps]
     if steps:
         backend.normalizer = normalizers.Sequence(steps)
-    for token in tags:
+    for token in filter(lambda token: token.special, added):
         token.special = False
         backend.add_tokens([token])
     options = ("padding_side", "truncation_side", "split_special_tokens", "model_max_length")
@@ -180,21 +181,18 @@ def _save_side(tokenizer: VanillaTransformerTokenizer, folder: str | Path) -> tu
     to_plain_tokenizer(tokenizer).save_pretrained(folder)
     _use_known_names(Path(folder))
     load: Any = AutoTokenizer.from_pretrained
-    tags = [token.content for token in _added_special_tokens(tokenizer)]
+    added = _added_tokens(tokenizer)
+    tags = [token.content for token in added if token.special]
     saved, problems = load(folder), []
     if isinstance(saved, VanillaTransformerTokenizer):
         problems.append(f"it loads as {type(saved).__name__}, a class of this package")
-    # Beside a tag, a space belongs to the text, so an export with tags strips none.
-    probes = [text.strip() for text in PROBES] if tags else PROBES
-    texts = (*probes, "</s> a <s>", " a ".join(tags))
+    probes = [text.strip() for text in PROBES] if added else PROBES
+    texts = (*probes, "</s> a <s>", " a ".join(token.content for token in added))
     problems += _find_differences(tokenizer, saved, texts, ("source",))
     raise_problems("The exported tokenizer differs from the model's", problems)
-    if not tags:
-        return ()
-    return (
-        f"Decoding does not skip the tokens {', '.join(tags)}, which the original skips. White "
-        "space around a source is a part of it: strip it before.",
-    )
+    skipped = f"Decoding does not skip the tokens {', '.join(tags)}, which the original skips."
+    spaces = "White space around a source is a part of it: strip it before."
+    return (*([skipped] if tags else []), *([spaces] if added else []))
 
 
 def _use_known_names(folder: Path) -> None:
@@ -208,8 +206,8 @@ def _use_known_names(folder: Path) -> None:
     path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _added_special_tokens(tokenizer: VanillaTransformerTokenizer) -> list[Any]:
-    """Returns copies of the special tokens of a tokenizer beyond the four core ones."""
+def _added_tokens(tokenizer: VanillaTransformerTokenizer) -> list[Any]:
+    """Returns copies of the added tokens of a tokenizer beyond the four core ones."""
     core = {str(getattr(tokenizer, name)) for name in _CORE}
     added = tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
-    return [token for token in added if token.special and token.content not in core]
+    return [token for token in added if token.content not in core]

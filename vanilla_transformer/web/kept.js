@@ -37,18 +37,30 @@ function findParts(text, sure = []) {
   return sorted(found);
 }
 
-// With the parts whose characters the vocabulary lacks.
-export function keptSpans(text, isUnknown = () => false) {
-  const spans = findParts(text);
-  let place = 0, last = null;
-  for (const sign of text) {
-    const span = [place, place += sign.length];
-    if (meets(span, spans) || /\s/u.test(sign) || !isUnknown(sign)) continue;
-    if (last?.[1] === span[0]) last[1] = span[1];
-    else spans.push(last = Object.assign(span, { isUnknown: true }));
+// The characters that a vocabulary lacks, where it lacks their word too.
+export function unknownSpans(text, isUnknown) {
+  const spans = [];
+  for (const word of isUnknown(text) ? spansIn(text, /[\p{L}\p{M}\p{N}_]+|\S/gu) : []) {
+    let place = word[0];
+    for (const sign of isUnknown(cut(text, word)) ? cut(text, word) : "") {
+      const span = [place, place += sign.length];
+      if (isUnknown(sign)) spans.push(span);
+    }
   }
-  return sorted(spans);
+  return spans;
 }
+
+// With the spans that the vocabulary lacks; those side by side are one.
+export function keptSpans(text, unknown = []) {
+  const spans = findParts(text), others = [];
+  for (const [begin, end] of unknown.filter((span) => !meets(span, spans))) {
+    if (others.at(-1)?.[1] === begin) others.at(-1)[1] = end;
+    else others.push([begin, end]);
+  }
+  return sorted([...spans, ...others]);
+}
+
+export const unmet = (spans, others) => spans.filter((span) => !meets(span, others));
 
 const patternOf = (part) => PATTERNS.find((row) => row.whole.test(part));
 const mayNotRepeat = ({ isSure, kind } = {}) => isSure || ["path", "option", "emoji"].includes(kind);

@@ -1,7 +1,7 @@
 // The model in a worker: greedy search for each line, kept parts, expected quality, alternatives on a word.
 import * as ort from "./runtime/ort.wasm.min.mjs";
 import { Tokenizer } from "./runtime/tokenizers.min.mjs";
-import { edited, editsOfOtherSpaces, keep, keptSpans, withDoubledSigns } from "./kept.js";
+import { edited, editsOfOtherSpaces, keep, keptSpans, unknownSpans, unmet, withDoubledSigns } from "./kept.js";
 import { LINE_BREAKS, NO_WORD, REPEATED_PART, REPEATED_WORDS, SURROUNDED } from "./patterns.js";
 
 const here = new URL(".", import.meta.url);
@@ -12,7 +12,7 @@ const SENTENCES = new Intl.Segmenter("en", { granularity: "sentence" });
 const WORDS = new Intl.Segmenter("en", { granularity: "word" });
 const PLAIN = { clean_up_tokenization_spaces: false };
 let site, encoder, decoder, reader, writer;
-const known = new Map(), unknownSigns = new Map();
+const known = new Map();
 
 async function read(cache, name, size, onBytes) {
   const address = new URL(name, here).href, kept = await cache?.match(address);
@@ -102,23 +102,29 @@ const textOf = (ids) => {
   return shown.length ? writer.decode(shown, PLAIN) : "";
 };
 
-// The spans that tokens add to a text, from the texts of the first 1, 2, 3 ... of them.
+// The spans of tokens in a text, from the texts of the first 1, 2, 3 ... of them; the cases may differ. An unknown token
+// has what lies between the tokens beside it.
 function spansOf(ids, decode, text) {
-  let begin = 0;
-  return ids.map((_, index) => {
-    const prefix = decode(ids.slice(0, index + 1));
-    let end = begin;
-    while (end < prefix.length && prefix[end] === text[end]) end++;
-    return [begin + /^\s*/.exec(text.slice(begin, end))[0].length, begin = end];
+  const small = Array.from(text, (sign) => sign.toLowerCase().slice(0, sign.length)).join("");
+  let end = 0, before = "", isLost = false;
+  const spans = ids.map((_, index) => {
+    const prefix = decode(ids.slice(0, index + 1)).toLowerCase();
+    let same = 0;
+    while (same < before.length && before[same] === prefix[same]) same++;
+    const grown = prefix.slice(same), added = grown.trim(), at = small.indexOf(added, end);
+    before = prefix;
+    if (grown && !added) return Array(2).fill(text.length - text.slice(end).trimStart().length);
+    const isFound = added && at >= 0 && (isLost || !text.slice(end, at).trim());
+    isLost = added ? !isFound : isLost;
+    return isFound ? [at, end = at + added.length] : [end, end];
   });
+  const next = (index) => spans.slice(index).find(([from, to]) => from < to)?.[0] ?? text.length;
+  return spans.map((span, index) => (ids[index] === site.unknown ? [span[0], next(index)] : span));
 }
 
 const encoded = (text) => reader.encode(text, { add_special_tokens: false }).ids;
 
-function isUnknown(sign) {
-  if (!unknownSigns.has(sign)) unknownSigns.set(sign, sign !== "\u00ad" && encoded(sign).includes(site.unknown));
-  return unknownSigns.get(sign);
-}
+const isUnknown = (text) => encoded(text).includes(site.unknown);
 
 function repeatsItself(text) {
   const small = text.toLowerCase(), words = small.replace(NO_WORD, " ").trim();
@@ -127,15 +133,21 @@ function repeatsItself(text) {
 
 // What the model reads of a line: its own placeholders for the parts that stay, and one space for other white space.
 function readingOf(line, { before, tag, after }) {
-  const spans = keptSpans(line, site.keepsUnknown ? isUnknown : undefined), others = editsOfOtherSpaces(line);
+  const others = editsOfOtherSpaces(line), unknown = unmet(unknownSpans(line, isUnknown), others);
+  const spans = keptSpans(line, site.keepsUnknown ? unknown : []);
+  const isStrange = (span) => !unmet([span], unknown).length &&
+    Array.from(line.slice(...span).replace(/[\ufe0f\u200d]/g, "")).every(isUnknown);
   const parts = spans.map((span, index) => {  // the token for unknown characters would mislead the model
-    const read = site.placeholders[index] ?? (span.isUnknown ? "" : line.slice(...span).replace("% ", "%"));
+    const read = site.placeholders[index] ?? (isStrange(span) ? "" : line.slice(...span).replace("% ", "%"));
     const isGap = !read && line[span[0] - 1] === " ";
     return [span[0] - isGap, span[1], read];
   });
-  const edits = [...parts, ...others].sort((one, other) => one[0] - other[0]), read = tag + edited(line, edits);
+  const all = [...parts, ...others].sort((one, other) => one[0] - other[0]);
+  const edits = edited(line, all).trim() ? all : others, read = tag + edited(line, edits);
   const inner = encoded(read), spaces = others.filter((edit) => edit[2]);
-  return { line, spans, spaces, edits, read, inner, ids: [...before, ...inner, ...after] };
+  const unread = unmet(unknown, spans.slice(0, site.placeholders.length));
+  const missing = unread.length / count(line.replace(/\s/gu, ""));
+  return { line, spans, spaces, missing, edits, read, inner, ids: [...before, ...inner, ...after] };
 }
 
 // For each character that is read of a line, the part of the line that it stands for.
@@ -151,8 +163,9 @@ function originsOf({ line, edits }) {
 }
 
 // The text of tokens, with the parts that stay in place of their placeholders.
-const writtenOf = ({ line, spans }, tokens) => withDoubledSigns(line, spans, site.placeholders.reduce(
-  (all, token, index) => (spans[index] ? all.replaceAll(token, line.slice(...spans[index])) : all), textOf(tokens)));
+const withParts = ({ line, spans }, tokens) => site.placeholders.reduce(
+  (all, token, index) => (spans[index] ? all.replaceAll(token, line.slice(...spans[index])) : all), textOf(tokens));
+const writtenOf = (reading, tokens) => withDoubledSigns(reading.line, reading.spans, withParts(reading, tokens));
 
 // An output that repeats itself, or does not end, is searched again without repetitions.
 async function searchLine({ line, ids }, direction, signal, branch = {}) {
@@ -166,19 +179,20 @@ async function searchLine({ line, ids }, direction, signal, branch = {}) {
 
 // An output with its kept parts, and what is to be told about it.
 function finished(reading, result, { before, tag, language }) {
-  const { line, read, inner, ids } = reading, { tokens, aligned, isComplete } = result;
+  const { line, spans, missing, read, inner, ids } = reading, { tokens, aligned, isComplete } = result;
   const text = writtenOf(reading, tokens);
   const findLinks = () => {
     const origins = originsOf(reading), sources = spansOf(inner, (some) => reader.decode(some, PLAIN), read);
     const sourceOf = (index) => {
+      const part = spans[site.placeholders.indexOf(textOf([tokens[index]]))];
+      if (part) return part;
       const [begin, end] = sources[aligned[index] - before.length] ?? [0, 0];
       return [origins[begin - tag.length]?.[0] ?? 0, origins[end - 1 - tag.length]?.[1] ?? 0];
     };
-    return spansOf(tokens, (some) => writtenOf(reading, some), text)
+    return spansOf(tokens, (some) => withParts(reading, some), text)
       .map((target, index) => ({ target, source: sourceOf(index) })).filter(({ target }) => target[0] < target[1]);
   };
   const kept = keep(reading, text, findLinks);
-  const signs = Array.from(line.replace(/\s/gu, "")), missing = signs.filter(isUnknown).length / signs.length;
   const facts = { repeated: repeatsItself(kept.text) && !repeatsItself(line), cut: !isComplete,
     stays: kept.stays, unknown: missing > 0, restored: kept.restored > 0 };
   const doubts = Object.keys(facts).filter((name) => facts[name]);
@@ -194,7 +208,7 @@ async function translateLine(line, direction, signal, canCut = true) {
   if (known.has(key)) return known.get(key);
   const reading = readingOf(line, direction), { spans, ids } = reading;
   const others = spans.reduceRight((text, [begin, end]) => text.slice(0, begin) + text.slice(end), line);
-  if (!others.replace(/[\s,;]/g, "")) return [line];
+  if (reading.read === direction.tag + line && !others.replace(/[ ,;]/g, "")) return [line];
   const sentences = Array.from(SENTENCES.segment(line), ({ segment }) => segment);
   const inPieces = (pieces, canCut) => inOrder(
     direction.spaces ? pieces : pieces.map((piece) => piece.trimEnd()),
