@@ -164,7 +164,10 @@ def test_a_damaged_file_is_refused(content, line):
         ("qt-format", "%50 of %L1, %n", ["%50", "%L1", "%n"]),
         ("python-format", "50% of %(n)s, %r, % d", ["%(n)s", "%r", "% d"]),
         ("python-brace-format", "{a b} {{x}} {{", ["{a b}", "{{x}}", "{{"]),
+        ("no-c-format", "%s of $(NAME) @HOST@ %(name)s", ["$(NAME)", "@HOST@", "%(name)s"]),
         ("no-python-brace-format", "{a} %s", ["%s"]),
+        ("no-python-brace-format", "{a} ${x} %(a)s", ["${x}", "%(a)s"]),
+        ("no-java-format", "{0} %1 https://a.example/{b}", ["%1", "https://a.example/{b}"]),
     ],
 )
 def test_flags_decide_what_a_placeholder_is(flag, text, parts):

@@ -126,3 +126,15 @@ def test_what_a_killed_server_left_behind_does_not_harm(tmp_path):
     file.write_text("one\teins\n")
     with pytest.raises(ValueError, match=r"memory\.tsv, line 1"):
         StoredMemory(str(file))
+
+
+def test_a_damaged_line_is_named_until_it_is_mended(tmp_path):
+    file = tmp_path / "memory.tsv"
+    file.write_text("one\teins\ten\tde\n")
+    memory = StoredMemory(str(file))
+    file.write_text("one\teins\ten\tde\ntwo\tzwei\ten\tde\nthree\tdrei\n")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="line 3"):
+            memory.of("en", "de")
+    file.write_text("one\teins\ten\tde\ntwo\tzwei\ten\tde\nthree\tdrei\ten\tde\n")
+    assert memory.of("en", "de").exact("three").target == "drei"

@@ -48,16 +48,16 @@ class StoredMemory:
             file.seek(self._position)
             content = file.read()
             whole = content[: content.rfind(b"\n") + 1]
-            for line in whole.splitlines():
-                self._line += 1
-                cells = line.decode("utf-8-sig").split("\t")
+            rows = [line.decode("utf-8-sig").split("\t") for line in whole.splitlines()]
+            for number, cells in enumerate(rows, self._line + 1):
                 if len(cells) != 4:
                     raise ValueError(
-                        f"{self._path}, line {self._line}: write a source, its translation, and "
-                        "the languages of both, with tabs between."
+                        f"{self._path}, line {number}: write a source, its translation, and the "
+                        "languages of both, with tabs between."
                     )
-                source, target, *languages = cells
+            for source, target, *languages in rows:
                 self._memories[known_tag(languages[0]), known_tag(languages[1])].add(
                     Pair(source, target, is_correction=True)
                 )
+            self._line += len(rows)
             self._position += len(whole)

@@ -271,8 +271,10 @@ def _strict(space: str) -> dict[str, str]:
 
 
 @cache
-def _patterns_for(flags: frozenset[str], has_space: bool) -> Sequence[Pattern]:
-    """Returns the table for a message with flags of gettext.
+def _patterns_for(
+    flags: frozenset[str], has_space: bool
+) -> tuple[Sequence[Pattern], Sequence[str]]:
+    """Returns the table for a message with flags of gettext, and expressions of no parts of it.
 
     `has_space`: whether `% d` counts as a placeholder.
     """
@@ -284,9 +286,7 @@ def _patterns_for(flags: frozenset[str], has_space: bool) -> Sequence[Pattern]:
         if name in names
     ]
     refused = [known[name[3:]] for name in names if name[:3] == "no-" and name[3:] in known]
-    signs = {"%" if "%" in expression else "{" for expression in refused}
-    others = [pattern for pattern in PATTERNS if signs.isdisjoint(pattern.signs)]
-    return [*strict, *others]
+    return [*strict, *PATTERNS], refused
 
 
 @cache
@@ -312,13 +312,19 @@ def find_patterns(
     taken: set[int] = set()
     has_space = sure_parts is None or any("% " in part for part in sure_parts)
     sure_parts = sure_parts or ()
-    for pattern in _patterns_for(flags, has_space) if flags else PATTERNS:
+    patterns, refused = _patterns_for(flags, has_space) if flags else (PATTERNS, ())
+    for pattern in patterns:
         if pattern.signs and not any(sign in text for sign in pattern.signs):
             continue
         if kind not in (None, pattern.kind):
             continue
         spans = [match.span() for match in _compiled(pattern.expression).finditer(text)]
-        spans = [span for span in spans if taken.isdisjoint(range(*span))]
+        spans = [
+            span
+            for span in spans
+            if taken.isdisjoint(range(*span))
+            and not any(_compiled(other).fullmatch(text, *span) for other in refused)
+        ]
         parts = {text[slice(*span)] for span in spans}
         for span in spans:
             part = text[slice(*span)]
