@@ -15,9 +15,9 @@ from vanilla_transformer.commands.program import main
 from vanilla_transformer.inference import translator
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.page.models import PageModels, PageRequest
-from vanilla_transformer.serving.guard import Guard
 from vanilla_transformer.serving.models import load_models
 from vanilla_transformer.serving.monitoring import Metrics
+from vanilla_transformer.serving.request_log import RequestLog
 from vanilla_transformer.serving.server import make_app
 from vanilla_transformer.serving.settings import Settings, parse_model
 from vanilla_transformer.text.memory import Memory, Pair
@@ -224,7 +224,7 @@ class Doors:
         )
         metrics = Metrics()
         models = load_models(settings, metrics)
-        return models, TestClient(Guard(make_app(settings, models, metrics), metrics))
+        return models, TestClient(RequestLog(make_app(settings, models, metrics), metrics))
 
     def translate_route(self, request):
         options = {**request.options}

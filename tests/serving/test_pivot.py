@@ -12,9 +12,9 @@ from starlette.testclient import TestClient
 
 from vanilla_transformer.inference.pivot import combine_steps
 from vanilla_transformer.inference.results import Translation
-from vanilla_transformer.serving.guard import Guard
 from vanilla_transformer.serving.models import load_models
 from vanilla_transformer.serving.monitoring import Metrics
+from vanilla_transformer.serving.request_log import RequestLog
 from vanilla_transformer.serving.server import make_app
 from vanilla_transformer.serving.settings import Settings, parse_model
 from vanilla_transformer.text.token_links import TokenLinks
@@ -57,7 +57,7 @@ def client_of(trained, from_spanish, tmp_path):
         settings, metrics = Settings(sources, **options), Metrics()
         models = load_models(settings, metrics)
         made.append(models)
-        return TestClient(Guard(make_app(settings, models, metrics), metrics))
+        return TestClient(RequestLog(make_app(settings, models, metrics), metrics))
 
     yield make
     for models in made:

@@ -102,7 +102,7 @@ def test_other_white_space_returns_between_the_same_words(text, output, links, r
 )
 def test_the_parts_come_back_from_their_tokens(source, output, restored):
     reading = TOKENS.reading(source, kept_spans(source))
-    assert apply_edits(output, reading.edits_to_restore(output)) == restored
+    assert apply_edits(output, reading.edits_of_stand_ins(output)) == restored
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_placeholder_with_a_space_in_it_is_read_without_it(source, read, outpu
     spans = kept_spans(source, flags=frozenset({"c-format"}))
     reading = StandIns(()).reading(source, spans)
     assert reading.text == read
-    assert apply_edits(output, reading.edits_to_restore(output)) == restored
+    assert apply_edits(output, reading.edits_of_stand_ins(output)) == restored
 
 
 @pytest.mark.parametrize(

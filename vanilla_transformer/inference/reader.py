@@ -242,7 +242,7 @@ class Reader:
                 Hypothesis((*given.ids[:-1],), given.ids[-1]),
                 given,
                 written=reading.text,
-                put_back=reading.undone,
+                stand_in_edits=reading.undone,
                 text=target,
             )
             for segment, given, reading, target in zip(

@@ -126,17 +126,23 @@ class Segment:
 class Output:
     """What the model made of one segment, with the text that comes from it.
 
-    The steps set its fields: `read` those up to `is_complete`, but for `given`, and `copies` and
-    `missing_terms`; `link` the `links`, and those of the hypothesis; `restore` the text, `links`,
-    `copies`, `restored` and `missing_terms`; `score` the scores; `_with_sentences` the pieces. For
-    a given target, `Reader.read_pairs` sets those up to `text`.
+    The steps set its fields, one after the other:
+
+    - `read`: hypothesis, written, stand_in_edits, text, is_complete, copies, missing_terms;
+    - `link`: links, and the alignment of the hypothesis;
+    - `restore`: text, links, copies, restored, missing_terms;
+    - `score`: token_scores;
+    - `_with_sentences`: pieces.
+
+    `Reader.read_pairs` makes one of a given target: hypothesis, given, written, stand_in_edits,
+    text.
 
     Attributes:
         hypothesis: The tokens that the search has found, or those of a given target.
         given: A given target. None: the search has found it.
         written: The text of the hypothesis.
-        put_back: Edits of `written` that put parts of the source in the place of stand-ins, and
-            double percent signs.
+        stand_in_edits: Edits of `written` that put parts of the source in the place of stand-ins,
+            and double percent signs.
         text: `written` with these edits, and with the kept parts that the model did not copy.
         is_complete: Whether the model ended it; False if it is cut off at the longest length.
         links: Links of source tokens with the text. Empty: they were not needed.
@@ -152,7 +158,7 @@ class Output:
     hypothesis: Hypothesis
     given: Encoded | None = None
     written: str = ""
-    put_back: Sequence[Edit] = ()
+    stand_in_edits: Sequence[Edit] = ()
     text: str = ""
     is_complete: bool = True
     links: TokenLinks = NO_LINKS

@@ -93,7 +93,7 @@ class Steps:
         segment: Segment, hypothesis: Hypothesis, written: str, search: Search
     ) -> Output:
         """Makes an output of the text of a hypothesis, in which tokens stand for kept parts."""
-        edits, source = segment.reading.edits_to_restore(written), segment.source
+        edits, source = segment.reading.edits_of_stand_ins(written), segment.source
         if source.demands.keeps:
             edits += edits_to_double_signs(source.text, segment.kept, written, source.flags)
             edits.sort(key=lambda edit: edit.begin)
@@ -105,7 +105,7 @@ class Steps:
             segment,
             hypothesis,
             written=written,
-            put_back=edits,
+            stand_in_edits=edits,
             text=text,
             copies=Copies.find(source.text, segment.kept, text, source.flags, origins)
             if source.demands.keeps
@@ -144,7 +144,7 @@ class Steps:
             linked[number] = replace(
                 output,
                 hypothesis=replace(output.hypothesis, aligned=tuple(links.aligned)),
-                links=links.edited(output.put_back),
+                links=links.edited(output.stand_in_edits),
             )
         return linked
 

@@ -14,10 +14,10 @@ from vanilla_transformer.serving import generation_routes, libretranslate
 from vanilla_transformer.serving.connections import GracefulServer, protocol_with_deadline
 from vanilla_transformer.serving.errors import add_error_answers
 from vanilla_transformer.serving.glossaries import Glossaries
-from vanilla_transformer.serving.guard import Guard
 from vanilla_transformer.serving.memories import StoredMemory
 from vanilla_transformer.serving.models import Models, load_models
 from vanilla_transformer.serving.monitoring import Metrics, log_event
+from vanilla_transformer.serving.request_log import RequestLog
 from vanilla_transformer.serving.service import Service, service_of
 from vanilla_transformer.serving.settings import Settings
 
@@ -43,7 +43,7 @@ def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
         metrics, limits = Metrics(), settings.limits
         models = load_models(settings, metrics)
         config = uvicorn.Config(
-            Guard(make_app(settings, models, metrics), metrics),
+            RequestLog(make_app(settings, models, metrics), metrics),
             http=protocol_with_deadline(limits.read_timeout),
             limit_concurrency=limits.max_connections,
             ws="none",
@@ -67,7 +67,7 @@ def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
 
 
 def make_app(settings: Settings, models: Models, metrics: Metrics) -> FastAPI:
-    """Makes the application with its routes; `Guard` belongs around it."""
+    """Makes the application with its routes; `RequestLog` belongs around it."""
     memory = None if settings.memory is None else StoredMemory(settings.memory)
     service = Service(models, settings, metrics, Glossaries(dict(settings.glossary)), memory)
     app = FastAPI(
@@ -113,7 +113,7 @@ async def ready(request: Request) -> JSONResponse:
 async def metrics(request: Request) -> Response:
     """Answers with the counters."""
     service = service_of(request)
-    service.identify(request)
+    service.check_key(request)
     return Response(service.metrics.render(), media_type="text/plain; version=0.0.4")
 
 

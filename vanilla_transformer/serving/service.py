@@ -44,10 +44,10 @@ class Service:
         body = await read_bytes(request, self.settings.limits)
         values = await parse_body(request, body)
         key = values.get("api_key")
-        self.identify(request, key if isinstance(key, str) else None)
+        self.check_key(request, key if isinstance(key, str) else None)
         return check_fields(fields, values)
 
-    def identify(self, request: Request, key: str | None = None) -> None:
+    def check_key(self, request: Request, key: str | None = None) -> None:
         """Checks the key of a request, where the server needs one, and logs its number.
 
         Args:

@@ -100,8 +100,8 @@ class Reading:
                     break
         return sorted(edits.values(), key=lambda edit: edit.begin)
 
-    def edits_to_restore(self, output: str) -> list[Edit]:
-        """Returns the edits that put parts of the original into an output with their tokens."""
+    def edits_of_stand_ins(self, output: str) -> list[Edit]:
+        """Returns the edits that put parts of the original in the place of their stand-ins."""
         if not self.edits:  # the usual case
             return []
         spans = {edit.text: edit.span for edit in self.edits}

@@ -35,8 +35,8 @@ class Record:
     status: int | None = None
 
 
-class Guard:
-    """An ASGI application around another one."""
+class RequestLog:
+    """An ASGI application around another one, which logs and counts its requests."""
 
     def __init__(self, application: Application, metrics: Metrics) -> None:
         self._application, self._metrics = application, metrics
