@@ -1,6 +1,7 @@
 """Parts of a text that its translation keeps: placeholders, addresses, paths, options, emoji.
 
-A model often copies them. Those that an output lacks are put back; see `put_back`.
+A model often copies them. Those that an output lacks are put back; see `put_back`. A browser has
+the same rules in `web/kept.js`; `tests/browser` compares both.
 """
 
 from collections import Counter
