@@ -16,9 +16,9 @@ from ctranslate2_models import (
     write_family,
     write_spec,
 )
+from ctranslate2_variants import VARIANTS
 from opennmt_models import SOURCE, TARGET, reference_model
 from opennmt_models import save as save_opennmt
-from test_ctranslate2 import VARIANTS
 from tiny_models import make_batch, make_model
 
 from vanilla_transformer import VanillaTransformerTokenizer
