@@ -103,6 +103,7 @@ def script() -> str:
         "REPEATED_PART": _literal(repetition.PART.pattern, "gu"),
         "NO_WORD": _literal(repetition.NO_WORD.pattern, "gu"),
         "SPACELESS": _literal(languages.SPACELESS.pattern),
+        "ZERO_WIDTH": _literal(rf"^[{ZERO_WIDTH}]+$"),
         "INVISIBLE": _literal(readings.INVISIBLE.pattern, "uy"),
         "OTHER_SPACE": _literal(readings.OTHER_SPACE.pattern, "gu"),
         "WORDS": _literal(languages.WORDS.pattern, "gv"),

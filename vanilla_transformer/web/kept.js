@@ -1,6 +1,6 @@
 // What of a text its translation keeps, as in text/kept.py and text/readings.py of the package; places are of UTF-16.
 import { BY_NUMBER, INVISIBLE, NUMBER, OPTIONS, OTHER_SPACE, PATTERNS, PRINTF, REFERENCES, SHARE, SIMILAR, SPACELESS,
-  WORDS } from "./patterns.js";
+  WORDS, ZERO_WIDTH } from "./patterns.js";
 
 const whole = ({ source }) => new RegExp(`^(?:${source})$`, "u");
 for (const row of PATTERNS) row.whole = whole(row.expression);
@@ -50,17 +50,17 @@ export function unknownSpans(text, isUnknown) {
   return spans;
 }
 
+export const unmet = (spans, others) => spans.filter((span) => !meets(span, others));
+
 // With the spans that the vocabulary lacks; those side by side are one.
 export function keptSpans(text, unknown = []) {
   const spans = findParts(text), others = [];
-  for (const [begin, end] of unknown.filter((span) => !meets(span, spans))) {
+  for (const [begin, end] of unmet(unknown, spans)) {
     if (others.at(-1)?.[1] === begin) others.at(-1)[1] = end;
     else others.push([begin, end]);
   }
   return sorted([...spans, ...others]);
 }
-
-export const unmet = (spans, others) => spans.filter((span) => !meets(span, others));
 
 const patternOf = (part) => PATTERNS.find((row) => row.whole.test(part));
 const mayNotRepeat = ({ isSure, kind } = {}) => isSure || ["path", "option", "emoji"].includes(kind);
@@ -222,7 +222,7 @@ export function editsOfOtherSpaces(text) {
   return spansIn(text, OTHER_SPACE).flatMap(([begin, end]) => {
     const run = text.slice(begin, end), isInside = begin > 0 && end < text.length;
     const isBetween = isAt(INVISIBLE, text, [begin]) && !SPACELESS.test(text[begin - 1] + text[end]);
-    const isRead = run === "\u00ad" || (/[^\u200b\u2060\ufeff]/.test(run) && isInside) || isBetween;
+    const isRead = run === "\u00ad" || (isInside && !ZERO_WIDTH.test(run)) || isBetween;
     return isRead ? [[begin, end, run === "\u00ad" ? "" : " "]] : [];
   });
 }
@@ -274,10 +274,12 @@ function editsOfSigns(source, spans, output, found) {
 // Returns an output that has the white space and each kept part of its source, where these are, the edits that made it
 // so, whether parts were put back, and whether the source must stay: a program would take a value for another one.
 export function keep({ line: source, spans, spaces }, output, findLinks) {
-  const gaps = spaces.length ? editsOfSpaces(source, spaces, output, findLinks()) : [], spaced = edited(output, gaps);
+  let linked;
+  const linksOf = () => linked ??= findLinks();
+  const gaps = spaces.length ? editsOfSpaces(source, spaces, output, linksOf()) : [], spaced = edited(output, gaps);
   const behind = (at) => gaps.reduce((all, [, end, text]) => (end <= at ? all + text.length - 1 : all), at);
   const before = compare(source, spans, spaced), { missing } = before;
-  const links = missing.length ? findLinks().map((link) => ({ ...link, target: link.target.map(behind) })) : [];
+  const links = missing.length ? linksOf().map((link) => ({ ...link, target: link.target.map(behind) })) : [];
   const edits = editsFor(source, spans, spaced, before, links), whole = edited(spaced, edits);
   const signs = editsOfSigns(source, spans, whole, compare(source, spans, whole).found);
   const text = edited(whole, signs), after = compare(source, spans, text);
