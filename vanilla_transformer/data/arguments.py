@@ -45,10 +45,10 @@ class DataArguments:
     )
     train_file: str | None = option(f"Training data in one file: {FORMATS}.", metavar="FILE")
     validation_file: str | None = option(
-        "Validation data in one file, in the same formats as train_file.", metavar="FILE"
+        "Validation data in one file, in the formats of train_file.", metavar="FILE"
     )
     test_file: str | None = option(
-        "Test data in one file, in the same formats as train_file.", metavar="FILE"
+        "Test data in one file, in the formats of train_file.", metavar="FILE"
     )
     train_source: str | None = option(
         "Source side of the training data: UTF-8 text, one sentence per line, plain or .gz.",
@@ -87,8 +87,8 @@ class DataArguments:
         gt=0,
     )
     case_augment: float | None = option(
-        "Share of the training pairs that are also used in capitals or in title case, source and "
-        "target, so that the model learns such texts. Default: none.",
+        "Share of the training pairs that are also used in capitals or in title case, so that the "
+        "model learns such texts. Default: none.",
         gt=0,
         le=1,
     )
@@ -108,27 +108,21 @@ class DataArguments:
     memory: str | None = option(
         f"{ANNOTATE}: half of the training pairs that are similar to another one show the "
         "translation of the other, so that the model learns to use a memory (docs/better.md). "
-        f"none: they do not. Default: {ANNOTATE} for a new model with one vocabulary, if at least "
-        "one pair in 20 is similar to another one.",
+        f"none: they do not. Default: {ANNOTATE} for a new model with one vocabulary, if one pair "
+        "in 20 or more is similar to another.",
         choices=(ANNOTATE, "none"),
     )
     max_train_samples: int | None = option(
-        "Use only this many training pairs (of each corpus), the first ones. By default, all of "
-        "them.",
-        ge=1,
+        "Use only the first N training pairs of each corpus. Default: all.", ge=1
     )
     max_eval_samples: int | None = option(
-        "Use only this many validation pairs, the first ones. By default, all of them.", ge=1
+        "Use only the first N validation pairs. Default: all.", ge=1
     )
-    max_test_samples: int | None = option(
-        "Use only this many test pairs, the first ones. By default, all of them.", ge=1
-    )
+    max_test_samples: int | None = option("Use only the first N test pairs. Default: all.", ge=1)
     max_source_length: int | None = option(
-        "Truncate each source to this many tokens, special tokens included.", ge=1
+        "Cut off each source after this many tokens, special tokens included.", ge=1
     )
-    max_target_length: int | None = option(
-        "Truncate each target to this many tokens, special tokens included.", ge=1
-    )
+    max_target_length: int | None = option("Cut off each target likewise.", ge=1)
 
     def __post_init__(self) -> None:
         check_rules(RULES, self)

@@ -45,15 +45,13 @@ class ModelArguments(_Checked):
         True,
     )
     minutes: float | None = option(
-        "Minutes after which the run ends, with loading and scoring. The first steps are timed to "
-        "choose the number of steps, and the sizes of a new model. There are at most "
-        "`num_train_epochs`.",
+        "Minutes after which the run ends, with loading and scoring. It times its first steps to "
+        "choose the number of all and the sizes of a new model, for at most `num_train_epochs`.",
         gt=0,
     )
     overwrite: bool = option(
         "Replace the training in output_dir by a new one, unless resume_from_checkpoint continues "
-        "it. Nothing is deleted before the first training step, and never a file that no "
-        "training has written.",
+        "it. At the first training step, it deletes what a training has written, nothing else.",
         False,
     )
     attn_implementation: str | None = option(
@@ -78,8 +76,8 @@ class ModelArguments(_Checked):
         "Share of `teacher` in the loss, above 0 and up to 1.", 0.5, gt=0, le=1
     )
     ema_decay: float | None = option(
-        "Evaluate and save an exponential moving average of the weights with this decay per step, "
-        "e.g. 0.999.",
+        "Score and save an exponential moving average of the weights with this decay per step, "
+        "such as 0.999.",
         gt=0,
         lt=1,
     )
@@ -95,7 +93,7 @@ class ModelArguments(_Checked):
         choices=SCORE_TOKENIZERS,
     )
     show_examples: int = option(
-        "Number of short validation examples that each evaluation shows, with the model's outputs.",
+        "Number of short validation texts that each evaluation shows, with the model's outputs.",
         1,
         ge=1,
     )
@@ -112,7 +110,7 @@ class TokenizerArguments(_Checked):
 
     tokenizer_name_or_path: str | None = option(
         "Saved tokenizer, a directory or a name on the Hub. Default: the tokenizer of the saved "
-        "model, or a new one that is trained on the training split."
+        "model, or a new one from the training data."
     )
     tokenizer_kind: str | None = option(
         f"Kind of a new vocabulary: {', '.join(TOKENIZER_KINDS)}. Default: bpe.",

@@ -65,11 +65,10 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
 
     # None is not a value of the base class: it means "if there are such data".
     do_eval: bool | None = option(  # type: ignore[assignment]
-        "Whether to score the validation data after training. By default, if validation data are "
-        "given."
+        "Whether to score the validation data after training. Default: if there are any."
     )
     do_predict: bool | None = option(  # type: ignore[assignment]
-        "Whether to score the test data. By default, if test data are given."
+        "Whether to score the test data. Default: if there are any."
     )
     predict_with_generate: bool | None = option(  # type: ignore[assignment]
         "Whether evaluations generate texts and score them. A run of the command always does."
@@ -108,7 +107,7 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
     )
     simcut_alpha: float | None = option(
         "Weight of SimCut's divergence between a pass and one that does not see some tokens; 3 in "
-        "the paper. Doubles the memory and the time of a step.",
+        "the paper. Costs as much as R-Drop.",
         ge=0,
     )
     simcut_cutoff: float = option(
@@ -119,8 +118,7 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
     )
     guided_alignment: str | None = option(
         "Train a head of the last decoder layer but one to align (Garg et al. 2019): a file with "
-        "the word links of each training pair in Pharaoh's format (0-0 1-2). In Python, the "
-        "training set has the links of tokens in its column alignment."
+        "the word links of each training pair in Pharaoh's format (0-0 1-2)."
     )
     guided_alignment_weight: float = option("Weight of the loss of guided_alignment.", 0.05, ge=0)
     generation_length_penalty: float | None = option(
