@@ -73,8 +73,7 @@ class DataArguments:
         "nor `languages` of a corpus names it."
     )
     target_language: str | None = option(
-        "Language of the targets, where neither a column target_language nor `languages` of a "
-        "corpus names it. A model of several target languages needs it."
+        "Language of the targets, likewise. A model of several target languages needs it."
     )
     corpora: list[str] | None = option(
         "Several corpora in place of one: in a recipe, a list of entries (docs/corpora.md); on "

@@ -40,13 +40,14 @@ class ModelArguments(_Checked):
         "used too. Default: a new model is trained."
     )
     choose_defaults: bool = option(
-        "For a new model, choose the options that are not given by the size of the training data "
-        "and the device. False: the sizes of the paper, and the values of transformers.",
+        "For a new model, choose the options that you do not give, by the size of the training "
+        "data and the device. False: the sizes of the paper, and the values of transformers.",
         True,
     )
     minutes: float | None = option(
         "Minutes after which the run ends, with loading and scoring. It times its first steps to "
-        "choose the number of all and the sizes of a new model, for at most `num_train_epochs`.",
+        "choose the sizes of a new model and the number of steps, at most those of "
+        "`num_train_epochs`.",
         gt=0,
     )
     overwrite: bool = option(
