@@ -3,6 +3,7 @@
 import re
 import zipfile
 from collections import Counter
+from dataclasses import replace
 from io import BytesIO
 from random import Random
 
@@ -11,7 +12,7 @@ from transformers import GenerationConfig
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.documents.formats import FORMATS, read_document
-from vanilla_transformer.documents.marked_text import MarkedText
+from vanilla_transformer.documents.marked_text import MarkedText, Tag, split_text
 from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.documents.translation import translate_document
 from vanilla_transformer.inference.engine_choice import Engines
@@ -442,3 +443,32 @@ def test_what_a_model_does_to_placeholders_is_put_right(suffix, placeholders, ch
                 tags = [sorted(tag.text for tag in side.tags) for side in (text, written)]
                 assert tags[0] == tags[1]
         read_document(f"a{suffix}", translated.content)
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("a.html", "<p>\ufdd0a <b>dog</b> b\ufdd1c <code>x</code> \ufdd2</p>"),
+        ("a.json", '["{n, plural, other {\ufdd0a <b>dog</b> \ufdd2}}"]'),
+        ("a.md", "\ufdd1 a *dog* b\ufdd0c"),
+        ("a.txt", "\ufdd2 a dog \ufdd0"),
+        ("a.xml", "<resources><string>a \ufdd2 <b>dog</b> \ufdd1</string></resources>"),
+    ],
+)
+def test_characters_that_no_text_has_stay(name, source):
+    document = read_document(name, source.encode())
+    outputs = [replace(text, text=text.text.replace("dog", "cat")) for text in document.texts]
+    assert document.write(outputs).decode() == source.replace("dog", "cat")
+
+
+@pytest.mark.parametrize(
+    ("text", "tags"),
+    [
+        ("%<total>d of %<x>.2f", []),
+        ("%<PRIu64> bytes", []),
+        ("50%<b>off</b>, 5 %<br>", ["<b>", "</b>"]),
+        ("%<total> of it", ["<total>"]),
+    ],
+)
+def test_a_name_of_a_placeholder_is_no_tag(text, tags):
+    assert [item.text for item in split_text(text) if isinstance(item, Tag)] == tags

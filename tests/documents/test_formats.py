@@ -329,6 +329,12 @@ SDT = "<w:sdt><w:sdtPr><w:tag/></w:sdtPr><w:sdtContent>{}</w:sdtContent></w:sdt>
         ),
         (BOX.format(run("in")) + run("12"), ["in"], BOX.format(written_run("IN")) + run("12")),
         (f"{run('a')}<w:del><w:r><w:delText>b</w:delText></w:r></w:del>", ["a"], None),
+        (  # characters that are elements
+            "<w:r><w:t>e</w:t><w:noBreakHyphen/><w:t>mails in wood</w:t><w:softHyphen/>"
+            "<w:t>land</w:t></w:r>",
+            ["e-mails in woodland"],
+            written_run("E-MAILS IN WOODLAND"),
+        ),
         (run("12.5 %"), [], run("12.5 %")),
         ("", [], ""),
     ],

@@ -101,6 +101,10 @@ def test_a_page_keeps_its_markup():
             "<code translate='yes'>A<var>b</var></code>",
         ),
         ("<i data-translate=no>a</i>", "<i data-translate=no>A</i>"),
+        # of an attribute that is given twice, the first one counts
+        ("<p translate=no translate=yes>a</p>b", "<p translate=no translate=yes>a</p>B"),
+        ("<p CLASS=notranslate class=x>a</p>b", "<p CLASS=notranslate class=x>a</p>B"),
+        ("<p translate translate=no>a</p>b", "<p translate translate=no>A</p>B"),
         ("<![CDATA[ a > b ]]>c", "<![CDATA[ a > b ]]>C"),
         (
             "\u05e9\u05dc\u05d5\u05dd <b>\U0001f600 a</b>",

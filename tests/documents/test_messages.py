@@ -49,6 +49,13 @@ def in_capitals(document):
             "{n, plural, other {IT''S '{n}' # X}}",
         ),
         ("{n, plural, other {it's}}", ["it's"], "{n, plural, other {IT'S}}"),
+        ("{n, plural, other {a '}' b}}", ["a {0} b"], "{n, plural, other {A '}' B}}"),
+        (
+            "'}' x {n, select, other {a '{x}'}}",
+            ["a {0}", "{0} x {1}"],
+            "'}' X {n, select, other {A '{x}'}}",
+        ),
+        ("{n, select, other {'{'a'}'}}", ["{0}a{1}"], "{n, select, other {'{'A'}'}}"),
         ("{n, plural, other {{name}}}", ["{name}"], "{n, plural, other {{name}}}"),
         (
             "<i>{n, plural, other {a {d, date, short}}}</i> b",

@@ -102,6 +102,25 @@ def test_qt():
     assert read_document("a.ts", b'<TS sourcelanguage="en" language="de"/>').language == "de"
 
 
+@pytest.mark.parametrize(
+    "variants",
+    [
+        "<lengthvariant>{0}</lengthvariant><lengthvariant>{0}</lengthvariant>",
+        '<numerusform variants="yes"><lengthvariant>{0}</lengthvariant></numerusform>\n'
+        "<numerusform>{0}</numerusform>",
+        "<numerusform>{0}</numerusform>\n<numerusform>{0}</numerusform>",
+    ],
+)
+def test_each_variant_of_qt_gets_the_output(variants):
+    source = (
+        "<TS><message><source>dog</source>"
+        '<translation type="unfinished" variants="yes">{}</translation></message></TS>'
+    ).format
+    document = read_document("a.ts", source(variants.format("")).encode())
+    expected = source(variants.format("Hund")).replace(' type="unfinished"', "")
+    assert document.write([MarkedText("Hund")]).decode() == expected
+
+
 @pytest.mark.parametrize("kind", ["vanished", "obsolete"])
 @pytest.mark.parametrize("target", ["weg", "", "\n  <numerusform/>"])
 def test_messages_that_are_gone_stay_so(kind, target):
@@ -363,6 +382,19 @@ def test_cells_of_xlsx_with_which_the_book_compares_stay_and_are_named(sheet, ke
     document = read_document("a.xlsx", content)
     assert [text.text for text in document.texts] == [cell for cell in cells if cell not in kept]
     assert [name.split('"', 1)[1].rsplit('"', 1)[0] for name in document.kept] == sorted(kept)
+
+
+def test_the_head_of_a_column_of_a_pivot_table_stays():
+    cache = "<pivotCacheDefinition><cacheField name='Done' numFmtId='0'/></pivotCacheDefinition>"
+    shared = "<sst><si><t>Done</t></si><si><t>Open</t></si></sst>"
+    content = packed(
+        {
+            "xl/pivotCache/pivotCacheDefinition1.xml": cache,
+            "xl/sharedStrings.xml": shared,
+            "xl/worksheets/sheet1.xml": "<worksheet/>",
+        }
+    )
+    assert [text.text for text in read_document("a.xlsx", content).texts] == ["Open"]
 
 
 def test_epub():

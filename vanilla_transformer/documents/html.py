@@ -9,6 +9,8 @@ from itertools import groupby, pairwise
 import regex
 
 from vanilla_transformer.documents.marked_text import (
+    TAG_SIGN,
+    TAG_SIGNS,
     Item,
     MarkedText,
     Tag,
@@ -35,7 +37,8 @@ _BLOCKS = frozenset(
 """Elements whose tags end a text."""
 _REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);")
 _WHITE_SPACE = re.compile(r"[ \t\r\n\f]+")
-_SECOND_SPACE = regex.compile("(?<= [\ufdd0-\ufdd2]*[\ufdd0\ufdd1]) ")  # behind a tag of a pair
+_OF_PAIR = TAG_SIGNS["begin"] + TAG_SIGNS["end"]
+_SECOND_SPACE = regex.compile(rf"(?<= {TAG_SIGN}*[{_OF_PAIR}]) ")
 _TEXT = ("text", "pre")
 
 
@@ -133,10 +136,10 @@ def _is_kept(name: str, attributes: str) -> bool | None:
     """Returns whether an element is kept; None: as the element around it."""
     if attributes.endswith("/") and name in _FOREIGN:
         return None
-    values = {key.lower(): value.lower().split() for key, value in read_attributes(attributes)}
+    values = dict(reversed([*read_attributes(attributes.lower())]))  # the first one counts
     asked = values.get("translate")
-    if asked == ["no"] or "notranslate" in values.get("class", []):
+    if asked == "no" or "notranslate" in values.get("class", "").split():
         return True
-    if asked in (["yes"], []):
+    if asked in ("yes", ""):
         return False
     return True if name in _KEPT else None

@@ -15,10 +15,10 @@ from vanilla_transformer.text.languages import IDEOGRAPHIC
 
 _EDGES = re.compile(r"(\A\s+|\s+\Z)")
 TagKind = Literal["begin", "end", "empty"]
-TAG_SIGNS: Mapping[TagKind, str] = {"begin": "\ufdd0", "end": "\ufdd1", "empty": "\ufdd2"}
-"""What stands for a tag while a text is edited. Unicode has no such characters for texts."""
-TAG_SIGN = "[\ufdd0-\ufdd2]"
-_NO_SPACE = regex.compile(rf"(?<=\ufdd2) (?={IDEOGRAPHIC})|(?<={IDEOGRAPHIC}) (?=\ufdd2)")
+TAG_SIGNS: Mapping[TagKind, str] = {"begin": "\ud800", "end": "\ud801", "empty": "\ud802"}
+"""What stands for a tag while a text is edited: halves of pairs of UTF-16, which no file holds."""
+TAG_SIGN = "[\ud800-\ud802]"
+_NO_SPACE = regex.compile(rf"(?<=\ud802) (?={IDEOGRAPHIC})|(?<={IDEOGRAPHIC}) (?=\ud802)")
 
 
 @dataclass(frozen=True)

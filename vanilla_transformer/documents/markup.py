@@ -238,6 +238,9 @@ class _Placement:
         scores[np.flatnonzero(beside) + (not goes_with_next)] += 1
         unit = low + int(np.argmax(scores))
         if goes_with_next:
+            behind_it = [*aligned.begins[next_word : next_word + 1], parent.end]
+            for sign in reversed(self.source[begin : min(behind_it)]):
+                unit -= unit > low and normalize("NFKC", aligned.texts[unit - 1]) == sign
             return aligned.starts[unit] if unit < high else parent.stop
         last = max(aligned.ends[next_word - 1] if next_word else 0, parent.begin)
         for sign in self.source[last:begin]:  # signs between the word and the position go before it

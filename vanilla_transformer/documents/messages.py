@@ -117,7 +117,7 @@ class _Choices:
             if token[1]:
                 content, position = self._read_choice(token, is_plural)
             is_number = token[0].lstrip("'")[:1] == "#"
-            if token[1] or token[0].startswith("'{") or (is_number and is_plural):
+            if token[1] or token[0].startswith(("'{", "'}")) or (is_number and is_plural):
                 name = next(names)
                 contents[name] = content
                 items.append(name)

@@ -8,8 +8,8 @@ import regex
 from vanilla_transformer.documents.marked_text import Item, MarkedText, Tag, free_names, marked_text
 
 _BEFORE, _BEHIND = (
-    regex.compile(r"$|[\s\p{Ps}\p{Pi}\"'/]"),
-    regex.compile(r"$|[\s\p{Pe}\p{Pf}\p{Po}]"),
+    regex.compile(r"$|[\s\p{Ps}\p{Pi}\p{Pd}\p{S}\"'/]"),
+    regex.compile(r"$|[\s\p{Pe}\p{Pf}\p{Pd}\p{S}\p{Po}]"),
 )
 
 Names = Mapping[str, Sequence[Tag]]

@@ -88,7 +88,8 @@ XML = Dialect(
 XHTML = HTML._replace(has_empty=True)
 TEXT = Dialect(
     _markup(
-        name=r"(?!PRI[diouxX]\w*>)[A-Za-z0-9]+",  # %<PRIu64> is a placeholder of C
+        # %<PRIu64> is a placeholder of C, %<name>d of Ruby
+        name=r"(?!PRI[diouxX]\w*>|(?<=%<)\w+>[-+#0]*[\d.]*[diouxXeEfFgGs](?!\w))[A-Za-z0-9]+",
         others=r"\{\\[^{}]*\}",
         attributes=r"""\b(?:=\s*+(?:"[^"]*+"|'[^']*+')|[^<>])*+""",
     )

@@ -21,6 +21,7 @@ class XmlSchema:
         main: Name of a member that such a file cannot lack; * stands for any characters.
         inline: Elements that hold a part of a text. All others in a block are tags without text.
         breaks: Elements that part a text, as line breaks and tabs do, or their kinds.
+        characters: Elements that stand for characters of a text.
         run: The element around characters of the same properties `rPr`, which are in its `t`.
         run_text: The start tag of such a `t`, without its prefix.
         lines: Pattern of characters that part a text; other line breaks are spaces.
@@ -43,6 +44,7 @@ class XmlSchema:
     main: str = ""
     inline: frozenset[str] = frozenset()
     breaks: frozenset[str] = frozenset()
+    characters: Mapping[str, str] = field(default_factory=dict)
     run: str = ""
     run_text: str = "t"
     lines: str = r"\t"
@@ -68,6 +70,7 @@ SCHEMAS = {
         blocks=frozenset({"p"}),
         inline=frozenset({"hyperlink", "ins", "moveTo", "sdt", "sdtContent", "smartTag"}),
         breaks=frozenset({"br", "cr", "tab"}),
+        characters={"noBreakHyphen": "-", "softHyphen": ""},
         run="r",
         run_text='t xml:space="preserve"',
     ),
@@ -86,8 +89,9 @@ SCHEMAS = {
         run_text='t xml:space="preserve"',
         lines=f"_x000D_(?:{_ANY_LINE})?|{_ANY_LINE}",
         names=(
-            r"xl/(?:workbook|(?:tables|worksheets)/[^/]+)\.xml",
-            rf'<tableColumn\s{ATTRIBUTES}\bname="([^"]*)"|<\w*[fF]ilter\s{ATTRIBUTES}\bval="([^"]*)"'
+            r"xl/(?:workbook|(?:pivotCache|tables|worksheets)/[^/]+)\.xml",
+            rf"""<(?:tableColumn|cacheField)\s{ATTRIBUTES}\bname=["']([^"']*)"""
+            rf"""|<\w*[fF]ilter\s{ATTRIBUTES}\bval=["']([^"']*)"""
             rf"|<(?:\w+:)?(?:f|\w*[fF]ormula\d?|definedName)(?:\s{ATTRIBUTES})?>([^<]+)<",
         ),
     ),

@@ -160,6 +160,8 @@ class BlockReader:
                 yield self._lines(text, run, (f"{run}{element.tag}", f"</{element.prefix}t>{end}"))
             elif schema.breaks & {element.name, *map(element.attribute, ("ctype", "subType"))}:
                 yield _Piece("\n", run, [f"{run}{self.source_of(element)}{end}"])
+            elif element.name in schema.characters:
+                yield _Piece(schema.characters[element.name], run)
             elif schema.run and element.name == schema.run:
                 yield from self._pieces(element, begin)
             elif element.name in schema.inline and element.children and not element.is_kept:

@@ -14,8 +14,7 @@ from vanilla_transformer.text.memory import Pair
 
 _STATE = re.compile(r"""\s(?:state(?:-qualifier)?|type)\s*=\s*("[^"]*"|'[^']*')""")
 _MEANING = re.compile(r"""<(?:\w+:)?note\s[^>]*?(?:from|category)=["']meaning["'][^>]*>([^<]*)""")
-_PLURAL = re.compile(r"<numerusform[^>]*>(?:[^<]*</numerusform>)?")  # of Qt
-_IN_PLURAL = re.compile("(?<=<numerusform>)(?=</numerusform>)")
+_VARIANT = re.compile(r"<(numerusform|lengthvariant)(?:[^>]*/>|[^>]*>[^<]*</\1>)")  # of Qt
 _READ, _OF_MACHINES = ("", "exact-match", "id-match"), ("leveraged-mt", "mt-suggestion")
 """Qualifiers of states of XLIFF: of what a person has read, and of outputs of a model."""
 
@@ -74,7 +73,7 @@ class UnitReader:
     def _frame(
         self, unit: Element, target: Element, own: Element, begin: int, output: MarkedText
     ) -> Sequence[str]:
-        """Returns the parts of a unit around an output, which is written in each form of a plural.
+        """Returns the parts of a unit around an output, which is written in each variant.
 
         The first part starts at a position, the last one ends with an element, `own`.
         """
@@ -87,8 +86,8 @@ class UnitReader:
         inner = [edits[start] for start in sorted(edits) if start >= begin]
         head = apply_edits(self._source, inner, begin, own.inside)
         old, end = self._source[own.inside : own.close], f"</{own.prefix}{own.name}>"
-        plurals, count = _PLURAL.subn("<numerusform></numerusform>", old)
-        return _IN_PLURAL.split(f"{head}{plurals}{end}") if count else [head, end]
+        variants, count = _VARIANT.subn(r"<\1>\0</\1>", old)  # XML holds no NUL
+        return [*f"{head}{variants}{end}".split("\0")] if count else [head, end]
 
     def _context_of(self, unit: Element) -> str:
         """Returns the part of a unit that tells it from others of the same source.
