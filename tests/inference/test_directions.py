@@ -23,6 +23,7 @@ from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.batches.encoding import RowDirections, encode
 from vanilla_transformer.batches.subwords import SampledSubwords
 from vanilla_transformer.inference import stages
+from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.model.directions import record_directions
@@ -250,7 +251,7 @@ def test_a_server_translates_each_direction_of_one_model(models):
 
     async def ask(source, target):
         direction = served.for_direction(source, target)
-        answer = await direction.answer(plan_of(TEXTS), tokens=True, **search)
+        answer = await direction.answer(plan_of(TEXTS), TranslateOptions(tokens=True, **search))
         return [row[0] for row in answer.rows]
 
     translator = Translator.from_pretrained(path, device="cpu")

@@ -12,6 +12,7 @@ from servers import plan_of
 from vanilla_transformer.commands import program
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.translation import translate_document
+from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.serving.models import load_models
 from vanilla_transformer.serving.monitoring import Metrics
@@ -245,8 +246,9 @@ def test_the_server_answers_with_every_kind_or_says_why_not(converted, kind):
     models = load_models(settings, Metrics())
     try:
         model = models.named(None)
-        options = {"n_best": 2, "num_beams": 2, "scores": True, "tokens": True, "alignment": True}
-        answer = asyncio.run(model.answer(plan_of(["the cat sat"]), **options))
+        details = {"scores": True, "tokens": True, "alignment": True}
+        options = TranslateOptions(n_best=2, num_beams=2, **details)
+        answer = asyncio.run(model.answer(plan_of(["the cat sat"]), options))
         ((first, second),) = answer.rows
     finally:
         models.close()

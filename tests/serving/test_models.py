@@ -6,11 +6,13 @@ from types import SimpleNamespace
 import pytest
 from servers import plan_of
 
+from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.serving import models
 from vanilla_transformer.serving.errors import RequestError
-from vanilla_transformer.serving.models import AlreadyInTarget, Models, ServedModel
+from vanilla_transformer.serving.models import Models, Unchanged
 from vanilla_transformer.serving.monitoring import Metrics
+from vanilla_transformer.serving.served_model import ServedModel
 from vanilla_transformer.serving.settings import Settings, parse_model
 from vanilla_transformer.serving.translators import Translators
 
@@ -38,7 +40,7 @@ def make_model(trained):
 
 
 async def texts_of(model, texts, **search):
-    answer = await model.answer(plan_of(texts), **search)
+    answer = await model.answer(plan_of(texts), TranslateOptions(**search))
     return [row[0].text for row in answer.rows]
 
 
@@ -70,7 +72,7 @@ def test_a_server_starts_without_a_warning(trained, heard):
 def models_of(*directions):
     sources = [parse_model(f"{direction}=runs/{direction}") for direction in directions]
     served = [
-        SimpleNamespace(served=x, directions={(x.source, x.target): (None, None)}) for x in sources
+        SimpleNamespace(entry=x, directions={(x.source, x.target): (None, None)}) for x in sources
     ]
     return Models(served)
 
@@ -134,4 +136,32 @@ def test_texts_in_the_target_language_need_no_model_and_others_are_refused(text,
             served.detected_direction(text, target)
         return
     found = served.detected_direction(text, target)
-    assert (found.codes, isinstance(found, AlreadyInTarget)) == (codes, codes[0] == codes[1])
+    assert (found.codes, isinstance(found, Unchanged)) == (codes, codes[0] == codes[1])
+
+
+GERMAN = "Der Hund läuft durch den tiefen Schnee und freut sich."
+ENGLISH = "The dog is running through the deep snow, and it is glad."
+SPANISH = "El perro corre por la nieve profunda y está muy contento."
+JAPANESE = "犬は深い雪の中を走り回って、とても嬉しそうにしています。" * 2
+
+
+@pytest.mark.parametrize(
+    ("texts", "sources"),
+    [
+        ([ENGLISH, SPANISH, ENGLISH], ["en", "es", "en"]),
+        ([SPANISH, "OK", SPANISH, ENGLISH], ["es", "es", "es", "en"]),  # a short one as all
+        ([ENGLISH, ENGLISH, GERMAN, SPANISH], ["en", "en", "de", "es"]),
+        ([ENGLISH, ENGLISH, ENGLISH, JAPANESE], ["en", "en", "en", "ja"]),
+        ([SPANISH], ["es"]),
+    ],
+)
+def test_each_text_of_a_list_has_its_own_language(texts, sources):
+    found = models_of("en:de", "es:de").detected_directions(texts, "deu")
+    assert [direction.codes[0] for direction in found] == sources
+    unchanged = [isinstance(direction, Unchanged) for direction in found]
+    assert unchanged == [source not in ("en", "es") for source in sources]
+
+
+def test_a_list_that_is_mostly_in_another_language_is_refused():
+    with pytest.raises(RequestError, match="another language than en"):
+        models_of("en:de").detected_directions([JAPANESE, SPANISH, JAPANESE], "de")

@@ -113,6 +113,26 @@ def test_an_answer_names_the_pivot_and_the_lower_quality(client_of):
     assert "pivot" not in direct
 
 
+def test_each_text_of_a_list_is_translated_from_its_own_language(client_of):
+    client, german = client_of(max_loaded=1), "Der Hund läuft durch den Schnee und freut sich."
+    mixed = [
+        "El perro corre por la nieve profunda y está muy contento.",
+        german,
+        "The dog is running through the deep snow, and it is glad.",
+        "El gato quiere un barco y la mujer quiere dos caballos.",
+    ]
+    for kind in ("text", "html"):
+        fields = {"source": "auto", "format": kind, "alternatives": 1}
+        status, answer = ask(client, mixed, **fields)
+        alone = [ask(client, text, **fields)[1] for text in mixed]
+        assert status == 200
+        for name, found in answer.items():
+            assert found == [row.get(name) for row in alone]
+        assert [one["language"] for one in answer["detectedLanguage"]] == ["es", "de", "en", "es"]
+        assert answer["pivot"] == ["en", None, None, "en"]
+        assert answer["translatedText"][1] == german
+
+
 def test_files_and_corrections_go_through_both_models(client_of, tmp_path):
     client = client_of(memory=str(tmp_path / "corrections.tsv"))
     text, known = spanish("dog", "cat", "sees"), "Hola a todos"

@@ -130,12 +130,12 @@ class Batcher:
             batch.append((request, request.waiting.popleft()))
             if request.waiting:
                 turns.append(request)
-        served = {id(request) for request, _ in batch}
+        in_batch = {id(request) for request, _ in batch}
         behind = [
-            request for request in self._requests if id(request) in served and request.waiting
+            request for request in self._requests if id(request) in in_batch and request.waiting
         ]
         self._requests = deque(
-            [*(request for request in self._requests if id(request) not in served), *behind]
+            [*(request for request in self._requests if id(request) not in in_batch), *behind]
         )
         if self._requests:
             self._changed.notify()  # another thread can begin with the rest
@@ -154,7 +154,7 @@ class Batcher:
                 self._compute_batch([part for part in batch if part[0] is request])
 
     def _compute_parts(self, batch: list[tuple[QueuedRequest, int]]) -> None:
-        segments = [request.segments[number] for request, number in batch]
+        segments = [request.segments[index] for request, index in batch]
         started = time.monotonic()
         try:
             outputs = self._compute(segments, batch[0][0].call)
@@ -165,8 +165,8 @@ class Batcher:
             self._metrics.batch_seconds.labels(self._model).observe(seconds)
         finished = []
         with self._changed:  # several threads may compute parts of a request
-            for (request, number), output in zip(batch, outputs, strict=True):
-                request.outputs[number] = output
+            for (request, index), output in zip(batch, outputs, strict=True):
+                request.outputs[index] = output
                 request.unfinished -= 1
                 if not request.unfinished:
                     finished.append(request)

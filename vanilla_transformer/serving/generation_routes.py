@@ -20,6 +20,7 @@ from vanilla_transformer.serving.errors import check_most
 from vanilla_transformer.serving.glossaries import GlossaryField
 from vanilla_transformer.serving.models import ServedDirection
 from vanilla_transformer.serving.service import service_of
+from vanilla_transformer.text.memory import Memory
 
 router = APIRouter(tags=["Generation"])
 _NAMES = (
@@ -61,38 +62,36 @@ class GenerateFields(_option_fields(_NAMES)):  # type: ignore[misc]  # made from
 async def generate(request: Request) -> JSONResponse:
     """Answers with the outputs of texts by one model."""
     service = service_of(request)
-    asked, limits = await service.read_fields(request, GenerateFields), service.settings.limits
-    check_most("num_beams", asked.num_beams, limits.max_beams)
-    check_most("n_best", asked.n_best, limits.max_beams)
-    check_most("max_new_tokens", asked.max_new_tokens, limits.max_new_tokens)
-    model = service.models.named(asked.model)
-    texts = asked.texts if isinstance(asked.texts, list) else [asked.texts]
+    fields, limits = await service.read_fields(request, GenerateFields), service.settings.limits
+    check_most("num_beams", fields.num_beams, limits.max_beams)
+    check_most("n_best", fields.n_best, limits.max_beams)
+    check_most("max_new_tokens", fields.max_new_tokens, limits.max_new_tokens)
+    model = service.models.named(fields.model)
+    texts = fields.texts if isinstance(fields.texts, list) else [fields.texts]
     service.check_size(texts)
-    given = asked.model_dump(include={*_NAMES})
-    languages = given.pop("source_language"), given.pop("target_language")
+    languages = fields.source_language, fields.target_language
     source, target = (
-        language or code for language, code in zip(languages, model.served.direction, strict=True)
+        language or code for language, code in zip(languages, model.entry.direction, strict=True)
     )
-    codes = service.models.served_codes(source, target)
-    memories = await service.memories(codes)
+    direction = ServedDirection(model, service.models.served_codes(source, target), languages)
+    options = TranslateOptions(
+        **fields.model_dump(include={*_NAMES}),
+        tokens=fields.scores,
+        glossary=service.glossaries.chosen(fields.glossary),
+    )
 
-    def plan(translator: Translator, options: TranslateOptions) -> Job:
+    def plan(translator: Translator, options: TranslateOptions, memories: list[Memory]) -> Job:
         return translator.plan(texts, options, memories)
 
-    answer = await service.answer(
-        request,
-        ServedDirection(model, codes, languages),
-        plan,
-        **given,
-        tokens=asked.scores,
-        glossary=service.glossaries.chosen(asked.glossary),
-    )
+    work = service.answer(request, direction, plan, options)
+    answer = await service.finish_in_time(request, work)
+    has_memory = service.memory is not None
     rows = [
-        [_describe_output(output, asked.scores, bool(memories)) for output in outputs]
+        [_describe_output(output, fields.scores, has_memory) for output in outputs]
         for outputs in answer.rows
     ]
-    outputs = rows if isinstance(asked.texts, list) else rows[0]
-    return JSONResponse({"model": model.served.name, "outputs": outputs})
+    outputs = rows if isinstance(fields.texts, list) else rows[0]
+    return JSONResponse({"model": model.entry.name, "outputs": outputs})
 
 
 @router.get("/v1/models", summary="Lists the models.")
@@ -101,7 +100,7 @@ async def models(request: Request) -> JSONResponse:
     return JSONResponse(
         [
             {
-                "name": model.served.name,
+                "name": model.entry.name,
                 "directions": [
                     {"source": source, "target": target} for source, target in model.directions
                 ],

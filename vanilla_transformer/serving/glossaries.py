@@ -24,35 +24,35 @@ class Glossaries:
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self._files = files
-        self._read = {name: (_state_of(path), as_glossary(path)) for name, path in files.items()}
+        self._loaded = {name: (_state_of(path), as_glossary(path)) for name, path in files.items()}
 
     @property
     def names(self) -> list[str]:
         """The names, in the order of the command line."""
         return list(self._files)
 
-    def chosen(self, asked: str | Pairs | None) -> Glossary | None:
-        """Returns the glossary that a request asks for, or refuses it (400).
+    def chosen(self, given: str | Pairs | None) -> Glossary | None:
+        """Returns the glossary of a request, given by its name or as pairs, or refuses it (400).
 
         A file that has become wrong does not count, and is logged: the former glossary stays.
         """
-        if not asked:
+        if not given:
             return None
-        if not isinstance(asked, str):
+        if not isinstance(given, str):
             try:
-                return as_glossary(asked)
+                return as_glossary(given)
             except ValueError as error:
                 raise RequestError(400, str(error)) from error
-        if asked not in self._files:
+        if given not in self._files:
             names = ", ".join(self.names) or "none"
-            raise RequestError(400, f"There is no glossary {asked[:100]!r}: there is {names}.")
-        path, (state, glossary) = self._files[asked], self._read[asked]
+            raise RequestError(400, f"There is no glossary {given[:100]!r}: there is {names}.")
+        path, (state, glossary) = self._files[given], self._loaded[given]
         try:
             if (now := _state_of(path)) != state:
                 state, glossary = now, as_glossary(path)
         except (OSError, ValueError) as error:
             log_event("glossary", problem=str(error))
-        self._read[asked] = state, glossary
+        self._loaded[given] = state, glossary
         return glossary
 
 

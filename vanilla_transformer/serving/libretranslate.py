@@ -1,8 +1,10 @@
 """The routes of LibreTranslate's interface, so that its clients work as they are."""
 
 import asyncio
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -14,7 +16,7 @@ from pydantic import Field
 
 from vanilla_transformer.documents.formats import FORMATS, read_document
 from vanilla_transformer.documents.html import read_html
-from vanilla_transformer.documents.places import Document
+from vanilla_transformer.documents.places import Document, FileTemplate
 from vanilla_transformer.documents.translation import (
     MarkedJob,
     TranslatedDocument,
@@ -38,14 +40,16 @@ from vanilla_transformer.serving.bodies import (
 )
 from vanilla_transformer.serving.errors import RequestError, check_limit, check_most
 from vanilla_transformer.serving.glossaries import GlossaryField
-from vanilla_transformer.serving.models import AlreadyInTarget, ServedDirection, detect_languages
+from vanilla_transformer.serving.models import ServedDirection, Unchanged, detect_languages
 from vanilla_transformer.serving.service import Service, service_of
 from vanilla_transformer.serving.settings import ANY
 from vanilla_transformer.text.memory import Memory, Pair
 
 router = APIRouter(tags=["LibreTranslate"])
-_ENOUGH = 2000  # characters, to tell the language of a text
 _EXPANDED = 50  # bytes of an unpacked file for each byte that a body may have
+
+Row = dict[str, Any]
+"""The answer to one text; that to a list of texts has a list for each name."""
 
 
 class TranslateFields(LenientFields):
@@ -76,126 +80,140 @@ class TranslateFields(LenientFields):
     openapi_extra=describe_body(TranslateFields, JSON, FORM),
 )
 async def translate(request: Request) -> JSONResponse:
-    """Answers with the outputs of texts, and with the details that were asked for."""
+    """Answers with the outputs of texts, and with the details that the request names."""
     service = service_of(request)
-    asked = await service.read_fields(request, TranslateFields)
+    fields = await service.read_fields(request, TranslateFields)
     for name in ("q", "source", "target"):
-        if not getattr(asked, name):
+        if not getattr(fields, name):
             raise RequestError(400, f"Invalid request: missing {name} parameter")
-    given = asked.q if isinstance(asked.q, list) else [asked.q]
-    service.check_size(given)
-    check_most("alternatives", asked.alternatives, service.settings.limits.max_beams - 1)
-    is_html = asked.format == "html"
-    answer, outputs = await (_translate_html if is_html else _translate_texts)(
-        request, service, asked, given
-    )
-    are_cut_off = [not all(output.is_complete for output in of_text) for of_text in outputs]
-    if any(are_cut_off):
-        answer["cutOff"] = are_cut_off
-    if isinstance(asked.q, list):
-        return JSONResponse(answer)
-    return JSONResponse({name: values[0] for name, values in answer.items()})
+    texts = fields.q if isinstance(fields.q, list) else [fields.q]
+    service.check_size(texts)
+    check_most("alternatives", fields.alternatives, service.settings.limits.max_beams - 1)
+    work = _translate_all(request, service, fields, texts)
+    rows = await service.finish_in_time(request, work)
+    if not isinstance(fields.q, list):
+        return JSONResponse(rows[0])
+    names = dict.fromkeys(name for row in rows for name in row)
+    rows = [{"cutOff": False, **row} for row in rows]
+    return JSONResponse({name: [row.get(name) for row in rows] for name in names})
+
+
+async def _translate_all(
+    request: Request, service: Service, fields: TranslateFields, texts: list[str]
+) -> list[Row]:
+    """Returns the answer to each text, with a request to a model for each direction."""
+    if fields.format == "html":
+        items: list[Any] = await asyncio.to_thread(lambda: list(map(read_html, texts)))
+        plain = ["\n".join(marked.text for marked in page.texts) for page in items]
+        translate_items: Any = _translate_pages
+    else:
+        items, plain, translate_items = texts, texts, _translate_texts
+    directions = await _directions_of(service, plain, fields.source, fields.target)
+    groups: dict[tuple[str, str], list[int]] = {}
+    for index, direction in enumerate(directions):
+        groups.setdefault(direction.codes, []).append(index)
+    rows = [Row() for _ in texts]
+    for indices in groups.values():
+        direction = directions[indices[0]]
+        of_group = [items[index] for index in indices]
+        found = await translate_items(request, service, direction, fields, of_group)
+        for index, row in zip(indices, found, strict=True):
+            rows[index] = row
+    for row, direction in zip(rows, directions, strict=True):
+        if fields.source == "auto":
+            row["detectedLanguage"] = _describe(direction.codes[0], direction.confidence)
+        if direction.pivot:
+            row["pivot"] = direction.pivot
+    return rows
+
+
+async def _directions_of(
+    service: Service, texts: list[str], source: str, target: str
+) -> list[ServedDirection | Unchanged]:
+    """Returns the direction of each text, whose source may have to be detected."""
+    if source != "auto":
+        return [service.models.for_direction(source, target)] * len(texts)
+    return await asyncio.to_thread(service.models.detected_directions, texts, target)
 
 
 async def _translate_texts(
-    request: Request, service: Service, asked: TranslateFields, texts: list[str]
-) -> tuple[dict[str, list[Any]], list[list[Translation]]]:
-    """Returns the answer for texts, and their best outputs."""
-    direction = await _find_direction(service, texts, asked.source, asked.target)
-    if isinstance(direction, AlreadyInTarget):
-        answer = _texts_of(asked, direction, [[text] for text in texts])
-        if asked.marks:
-            answer["marks"] = [[] for _ in texts]
-        if asked.quality:
-            answer["quality"], answer["doubts"] = [None for _ in texts], [[] for _ in texts]
-        return answer, []
-    memories = await service.memories(direction.codes)
+    request: Request,
+    service: Service,
+    direction: ServedDirection | Unchanged,
+    fields: TranslateFields,
+    texts: list[str],
+) -> list[Row]:
+    """Returns the answers to texts of one direction."""
+    if isinstance(direction, Unchanged):
+        return [_describe_outputs(fields, [Translation(text)], has_memory=False) for text in texts]
 
-    def plan(translator: Translator, options: TranslateOptions) -> Job:
+    def plan(translator: Translator, options: TranslateOptions, memories: list[Memory]) -> Job:
         return translator.plan(texts, options, memories)
 
-    _, rows, *_ = await service.answer(
-        request,
-        direction,
-        plan,
-        n_best=asked.alternatives + 1,
-        glossary=service.glossaries.chosen(asked.glossary),
-        marks=asked.marks,
-        scores=asked.quality,
-    )
-    answer = _texts_of(asked, direction, [[output.text for output in row] for row in rows])
-    best = [row[0] for row in rows]
-    if asked.marks:
-        answer["marks"] = [[mark._asdict() for mark in output.marks] for output in best]
-    if asked.quality:
-        answer["quality"] = [output.quality for output in best]
-        answer["doubts"] = [output.doubts for output in best]
-    if memories:
-        found = [output.from_memory for output in best]
-        answer["fromMemory"] = [known and asdict(known) for known in found]
-    return answer, [[output] for output in best]
+    options = replace(_options_of(service, fields), marks=fields.marks, scores=fields.quality)
+    answer = await service.answer(request, direction, plan, options)
+    has_memory = service.memory is not None
+    return [_describe_outputs(fields, outputs, has_memory) for outputs in answer.rows]
 
 
-async def _translate_html(
-    request: Request, service: Service, asked: TranslateFields, given: list[str]
-) -> tuple[dict[str, list[Any]], list[list[Translation]]]:
-    """Returns the answer for pages of HTML, and the best outputs of their texts."""
-    pages = await asyncio.to_thread(lambda: list(map(read_html, given)))
+async def _translate_pages(
+    request: Request,
+    service: Service,
+    direction: ServedDirection | Unchanged,
+    fields: TranslateFields,
+    pages: list[FileTemplate],
+) -> list[Row]:
+    """Returns the answers to pages of HTML of one direction."""
     marked = [text for page in pages for text in page.texts]
-    plain = [text.text for text in marked]
-    direction = await _find_direction(service, plain, asked.source, asked.target)
-    if isinstance(direction, AlreadyInTarget):
-        return _texts_of(asked, direction, [[page] for page in given]), []
-    memories = await service.memories(direction.codes)
+    if isinstance(direction, Unchanged):
+        return [_describe_texts(fields, [page.join([None] * len(page.texts))]) for page in pages]
 
-    def plan(translator: Translator, options: TranslateOptions) -> MarkedJob:
+    def plan(
+        translator: Translator, options: TranslateOptions, memories: list[Memory]
+    ) -> MarkedJob:
         return plan_marked(translator, marked, options, memories)
 
-    planned, rows, *_ = await service.answer(
-        request,
-        direction,
-        plan,
-        n_best=asked.alternatives + 1,
-        glossary=service.glossaries.chosen(asked.glossary),
-    )
+    planned, rows, *_ = await service.answer(request, direction, plan, _options_of(service, fields))
 
     def write_pages() -> list[list[str]]:
         written = []
-        for rank in range(asked.alternatives + 1):
+        for rank in range(fields.alternatives + 1):
             texts = iter(planned.place_tags([row[rank] for row in rows]))
             written.append([page.join([next(texts) for _ in page.texts]) for page in pages])
         return list(map(list, zip(*written, strict=True)))
 
-    best = iter([row[0] for row in rows])
-    of_pages = [[next(best) for _ in page.texts] for page in pages]
-    return _texts_of(asked, direction, await asyncio.to_thread(write_pages)), of_pages
+    best = iter([row[0].is_complete for row in rows])
+    are_complete = [all(list(islice(best, len(page.texts)))) for page in pages]
+    written = await asyncio.to_thread(write_pages)
+    return list(map(partial(_describe_texts, fields), written, are_complete))
 
 
-def _texts_of(
-    asked: TranslateFields, direction: ServedDirection | AlreadyInTarget, rows: list[list[str]]
-) -> dict[str, list[Any]]:
+def _options_of(service: Service, fields: TranslateFields) -> TranslateOptions:
+    glossary = service.glossaries.chosen(fields.glossary)
+    return TranslateOptions(n_best=fields.alternatives + 1, glossary=glossary)
+
+
+def _describe_outputs(fields: TranslateFields, outputs: list[Translation], has_memory: bool) -> Row:
+    """Returns the answer to a text."""
+    best = outputs[0]
+    row = _describe_texts(fields, [output.text for output in outputs], best.is_complete)
+    if fields.marks:
+        row["marks"] = [mark._asdict() for mark in best.marks]
+    if fields.quality:
+        row["quality"], row["doubts"] = best.quality, best.doubts
+    if has_memory:
+        row["fromMemory"] = best.from_memory and asdict(best.from_memory)
+    return row
+
+
+def _describe_texts(fields: TranslateFields, outputs: list[str], is_complete: bool = True) -> Row:
     """Returns the part of an answer that texts and pages have."""
-    answer: dict[str, list[Any]] = {"translatedText": [row[0] for row in rows]}
-    if asked.alternatives:
-        # Without repetitions.
-        others = [[text for text in dict.fromkeys(row) if text != row[0]] for row in rows]
-        answer["alternatives"] = others
-    if asked.source == "auto":
-        described = _describe(direction.codes[0], direction.confidence)
-        answer["detectedLanguage"] = [described] * len(rows)
-    if direction.pivot:
-        answer["pivot"] = [direction.pivot] * len(rows)
-    return answer
-
-
-async def _find_direction(
-    service: Service, texts: list[str], source: str, target: str
-) -> ServedDirection | AlreadyInTarget:
-    """Returns the direction of texts, whose source may have to be detected."""
-    if source != "auto":
-        return service.models.for_direction(source, target)
-    sample = "\n".join(texts)[:_ENOUGH]
-    return await asyncio.to_thread(service.models.detected_direction, sample, target)
+    row: Row = {"translatedText": outputs[0]}
+    if fields.alternatives:
+        row["alternatives"] = [text for text in dict.fromkeys(outputs) if text != outputs[0]]
+    if not is_complete:
+        row["cutOff"] = True
+    return row
 
 
 class FileFields(LenientFields):
@@ -215,16 +233,17 @@ class FileFields(LenientFields):
 async def translate_file(request: Request) -> JSONResponse:
     """Answers with the address of a translated file."""
     service = service_of(request)
-    asked = await service.read_fields(request, FileFields)
-    name, content = Path(asked.file.filename or "").name, await asked.file.read()
+    fields = await service.read_fields(request, FileFields)
+    name, content = Path(fields.file.filename or "").name, await fields.file.read()
     most = _EXPANDED * service.settings.limits.max_body
     document = await asyncio.to_thread(_read_file, name, content, most)
     texts = [text.text for text in document.texts]
     service.check_size(texts)
-    direction = await _find_direction(service, texts, asked.source, asked.target)
+    direction, *_ = await _directions_of(service, ["\n".join(texts)], fields.source, fields.target)
     answer: dict[str, Any] = {"texts": len(texts)}
     if isinstance(direction, ServedDirection):
-        translated = await _translate_document(request, service, direction, document, asked)
+        work = _translate_document(request, service, direction, document, fields)
+        translated = await service.finish_in_time(request, work)
         content, written = translated.content, list(filter(None, translated.written))
         answer["fromMemory"] = sum(text.is_known for text in written)
         answer["doubtful"] = sum(text.is_doubtful for text in written)
@@ -232,8 +251,8 @@ async def translate_file(request: Request) -> JSONResponse:
             answer["untranslated"] = translated.untranslated
         if direction.pivot:
             answer["pivot"] = direction.pivot
-    parts, key = Path(name), service.files.keep(content)
-    path = f"download_file/{key}/{quote(f'{parts.stem}.{asked.target}{parts.suffix}')}"
+    parts, file_id = Path(name), service.files.add(content)
+    path = f"download_file/{file_id}/{quote(f'{parts.stem}.{fields.target}{parts.suffix}')}"
     return JSONResponse({"translatedFileUrl": f"{request.base_url}{path}", **answer})
 
 
@@ -242,32 +261,33 @@ async def _translate_document(
     service: Service,
     direction: ServedDirection,
     document: Document,
-    asked: FileFields,
+    fields: FileFields,
 ) -> TranslatedDocument:
-    glossary = service.glossaries.chosen(asked.glossary)
     own = await asyncio.to_thread(Memory, document.pairs)
-    memories = [own, *await service.memories(direction.codes)]
     target = direction.codes[1] if direction.pivot else None
 
-    def plan(translator: Translator, options: TranslateOptions) -> MarkedJob:
+    def plan(
+        translator: Translator, options: TranslateOptions, memories: list[Memory]
+    ) -> MarkedJob:
         try:
-            return plan_document(translator, document, options, memories, target=target)
+            return plan_document(translator, document, options, [own, *memories], target=target)
         except ValueError as error:
-            raise ValueError(f"{Path(asked.file.filename or '').name}: {error}") from error
+            raise ValueError(f"{Path(fields.file.filename or '').name}: {error}") from error
 
-    planned, rows, *_ = await service.answer(request, direction, plan, glossary=glossary)
+    options = TranslateOptions(glossary=service.glossaries.chosen(fields.glossary))
+    planned, rows, *_ = await service.answer(request, direction, plan, options)
     best = [row[0] for row in rows]
     return await asyncio.to_thread(write_document, document, planned, best)
 
 
 @router.get(
-    "/download_file/{key}/{name}",
+    "/download_file/{file_id}/{name}",
     summary="Returns a file that /translate_file has translated in the last minutes.",
 )
-async def download_file(request: Request, key: str, name: str) -> Response:
+async def download_file(request: Request, file_id: str, name: str) -> Response:
     """Answers with a translated file."""
     headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}"}
-    content = service_of(request).files.find(key)
+    content = service_of(request).files.find(file_id)
     return Response(content, media_type="application/octet-stream", headers=headers)
 
 
@@ -288,15 +308,15 @@ class SuggestFields(LenientFields):
 async def suggest(request: Request) -> JSONResponse:
     """Stores a correction."""
     service = service_of(request)
-    asked = await service.read_fields(request, SuggestFields)
+    fields = await service.read_fields(request, SuggestFields)
     if service.memory is None:
         raise RequestError(403, "This server takes no suggestions: it has no --memory.")
-    service.check_size([asked.q, asked.s])
-    if not (asked.q.strip() and asked.s.strip()):
+    service.check_size([fields.q, fields.s])
+    if not (fields.q.strip() and fields.s.strip()):
         raise RequestError(400, "Invalid request: q and s are the text and its translation")
-    codes = service.models.for_direction(asked.source, asked.target).codes
+    codes = service.models.for_direction(fields.source, fields.target).codes
     try:
-        await asyncio.to_thread(service.memory.add, *codes, Pair(asked.q, asked.s))
+        await asyncio.to_thread(service.memory.add, *codes, Pair(fields.q, fields.s))
     except ValueError as error:
         raise RequestError(400, f"Invalid request: {error}") from error
     return JSONResponse({"success": True})
@@ -316,10 +336,10 @@ class DetectFields(LenientFields):
 async def detect(request: Request) -> JSONResponse:
     """Answers with the likeliest language, if there is one."""
     service = service_of(request)
-    asked = await service.read_fields(request, DetectFields)
-    service.check_size([asked.q])
+    fields = await service.read_fields(request, DetectFields)
+    service.check_size([fields.q])
     codes = [code for direction in service.models.directions for code in direction]
-    found = await asyncio.to_thread(detect_languages, asked.q[:_ENOUGH], codes)
+    found = await asyncio.to_thread(detect_languages, fields.q, codes)
     return JSONResponse([_describe(*language) for language in found[:1]])
 
 

@@ -1,30 +1,22 @@
-"""The models of a server: each is loaded once, and computes the batches of all requests."""
+"""The models of a server: the directions that they have, and which of them a text takes."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any, Generic, NamedTuple, TypeVar
 
-from transformers import AutoConfig
-
-from vanilla_transformer.documents.translation import MarkedJob
-from vanilla_transformer.files.loading import load_generation_settings, load_tokenizer
-from vanilla_transformer.files.model_directory import described_on_card
 from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.pivot import combine_steps, first_step, plan_second_step
-from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.language_tags import Languages, closest_tag, is_language
-from vanilla_transformer.model.directions import Direction, recorded_directions
-from vanilla_transformer.serving.errors import ComputationError, RequestError, check_limit
+from vanilla_transformer.serving.errors import RequestError
 from vanilla_transformer.serving.monitoring import Metrics
-from vanilla_transformer.serving.settings import ANY, ModelSource, Settings
-from vanilla_transformer.serving.translators import Result, Translators, load_translator, run_beside
+from vanilla_transformer.serving.served_model import Answer, Plan, Planned, ServedModel, job_of
+from vanilla_transformer.serving.settings import ANY, Settings
+from vanilla_transformer.serving.translators import Translators, load_translator
 from vanilla_transformer.text.detection import detect, is_detectable, likeliest_language
 
 _LEAST_SHARE = 0.6
@@ -41,36 +33,18 @@ _LEAST_SHARE_OF_TARGET = 0.01
 It is chosen, not measured.
 """
 
-Planned = TypeVar("Planned", Job, MarkedJob)
-Plan = Callable[[Translator, TranslateOptions], Planned]
-
-
-class Answer(NamedTuple, Generic[Planned]):
-    """What a request is answered with.
-
-    Attributes:
-        rows: The outputs of each text, best first.
-        tokens: Number of the tokens that models have read.
-        seconds: Time in which the request waited for models to be loaded.
-    """
-
-    planned: Planned
-    rows: list[list[Translation]]
-    tokens: int
-    seconds: float
-
-
-def job_of(planned: Job | MarkedJob) -> Job:
-    """Returns the job of texts, which may have tags."""
-    return planned if isinstance(planned, Job) else planned.job
+_LONGEST_SAMPLE = 2000
+"""Characters that suffice to tell the language of a text."""
+_LEAST_OWN = 40
+"""Texts of a list have a language of their own if they are longer, as in LibreTranslate."""
 
 
 @dataclass(frozen=True)
-class AlreadyInTarget:
-    """Texts that are in the target language already: no model computes them.
+class Unchanged:
+    """The direction of a text that comes back as it is: no model computes it.
 
     Attributes:
-        codes, confidence: As for `ServedDirection`; both codes are that of the target.
+        codes, confidence: As for `ServedDirection`.
     """
 
     codes: tuple[str, str]
@@ -84,14 +58,13 @@ class ServedDirection:
 
     Attributes:
         codes: The codes of source and target by which it is served.
-        languages: The languages that the model is asked for.
-        confidence: The confidence that texts are in the source language, in percent, if it was
-            detected.
+        languages: The languages as the model names them.
+        confidence: The probability of the source language in percent, if it was detected.
         further: The direction from the target of the model to that of the codes. None: they are
             the same.
     """
 
-    model: "ServedModel"
+    model: ServedModel
     codes: tuple[str, str]
     languages: Languages = (None, None)
     confidence: int = 0
@@ -102,142 +75,28 @@ class ServedDirection:
         """The code of the language between source and target, if there is one."""
         return self.further.codes[0] if self.further else None
 
-    async def answer(self, plan: Plan[Planned], **asked: Any) -> Answer[Planned]:
-        """Computes the outputs of a request, with one model after the other.
-
-        Args:
-            plan: Plans the request for a model, with its options.
-            **asked: Options of the request.
-        """
+    async def answer(self, plan: Plan[Planned], options: TranslateOptions) -> Answer[Planned]:
+        """Computes the outputs of a request, with one model after the other."""
+        source, target = self.languages
+        options = replace(options, source_language=source, target_language=target)
         if self.further is None:
-            return await self.model.answer(plan, self.languages, **asked)
-        return await self._answer_by_pivot(plan, self.further, **asked)
-
-    async def _answer_by_pivot(
-        self, plan: Plan[Planned], further: "ServedDirection", **asked: Any
-    ) -> Answer[Planned]:
-        needed = {"marks": True, "scores": asked.get("scores", False)}
-        half = await self.model.answer(plan, self.languages, first_step, **needed)
+            return await self.model.answer(plan, options)
+        needed = TranslateOptions(
+            source_language=source, target_language=target, marks=True, scores=options.scores
+        )
+        half = await self.model.answer(plan, needed, first_step)
         job, outputs = job_of(half.planned), [row[0] for row in half.rows]
 
         def plan_further(translator: Translator, options: TranslateOptions) -> Job:
             return plan_second_step(translator, options, first_step(job), outputs)
 
-        whole = await further.answer(plan_further, **asked)
+        whole = await self.further.answer(plan_further, options)
         rows = [
             [combine_steps(text.text, first, second) for second in row]
             for text, first, row in zip(job.texts, outputs, whole.rows, strict=True)
         ]
         seconds = half.seconds + whole.seconds
         return Answer(half.planned, rows, half.tokens + whole.tokens, seconds)
-
-
-class ServedModel:
-    """A model, its queue, and the threads that compute its batches."""
-
-    def __init__(
-        self, served: ModelSource, translators: Translators, settings: Settings, metrics: Metrics
-    ) -> None:
-        computation = settings.computation
-        self.served, self.limits, self._translators = served, settings.limits, translators
-        self.description = described_on_card(served.path)
-        self._options = TranslateOptions(
-            keep_patterns=computation.keep_patterns, batch_tokens=computation.batch_tokens
-        )
-        self.directions = self._directions()
-        self._metrics, self._computation, self._accepted = metrics, computation, 0
-        metrics.queued.labels(served.name).set_function(lambda: self._accepted)
-        self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
-
-    def _directions(self) -> dict[tuple[str, str], Languages]:
-        """Returns the languages of a request in each direction, which need no weights."""
-        path, options = self.served.path, self.options()
-        tokenizer = load_tokenizer(path)
-        settings = load_generation_settings(path, AutoConfig.from_pretrained(path))
-        source, target = options.source_language, options.target_language
-        assert isinstance(source, str | None)
-        assert isinstance(target, str | None)
-        Direction.resolve(tokenizer, settings, source, target, closest_tag)  # it may refuse them
-        if self.served.source == ANY and (rows := recorded_directions(tokenizer)):
-            return {(first or ANY, second): (first, second) for first, second, _ in rows}
-        return {self.served.direction: (None, None)}
-
-    @property
-    def translator(self) -> Translator | None:
-        """The translator, if it is in memory."""
-        loaded = self._translators.loaded(self.served.path)
-        return loaded.translator if loaded else None
-
-    def options(self, languages: Languages = (None, None), **asked: Any) -> TranslateOptions:
-        """Returns the options of a request, with the options of the server."""
-        source, target = (
-            language or (code if is_language(code) and self.served.source != ANY else None)
-            for language, code in zip(languages, self.served.direction, strict=True)
-        )
-        return replace(self._options, source_language=source, target_language=target, **asked)
-
-    async def answer(
-        self,
-        plan: Plan[Planned],
-        languages: Languages = (None, None),
-        change: Callable[[Job], Job] = lambda job: job,
-        **asked: Any,
-    ) -> Answer[Planned]:
-        """Computes the outputs of a request.
-
-        Args:
-            plan: Plans the request, with options that are made of the others.
-            languages: The languages of the request. None: those for which the model is served.
-            change: Returns the job that is computed in the place of the planned one.
-        """
-        options, name = self.options(languages, **asked), self.served.name
-        with self._slot():
-            async with self._translators.use(self.served.path) as (loaded, seconds):
-                translator = loaded.translator
-                planned = await self._prepare(plan, translator, options)
-                job = change(job_of(planned))
-                split = await self._prepare(translator.reader.split, job)
-                tokens = sum(map(len, split.segments))
-                check_limit(tokens, self.limits.max_tokens, "tokens")
-                characters = sum(len(text) for text, *_ in job.texts)
-                self._metrics.characters.labels(name).inc(characters)
-                self._metrics.tokens.labels(name).inc(tokens)
-                with self._metrics.errors.labels(name).count_exceptions(ComputationError):
-                    batcher = loaded.batcher(name, self._computation, self._metrics)
-                    computed = await batcher.run(split.segments, job.call)
-                rows = await run_beside(self._helpers, translator.joiner.join, job, split, computed)
-        return Answer(planned, rows, tokens, seconds)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the next request would be refused."""
-        return self._accepted >= self._computation.queue_size
-
-    @contextmanager
-    def _slot(self) -> Iterator[None]:
-        """Counts a request as accepted until the block ends; status 503 if the queue is full."""
-        if self.is_full:
-            raise RequestError(
-                503,
-                f"The queue is full ({self._accepted} requests): ask again later.",
-                {"Retry-After": "1"},
-            )
-        self._accepted += 1
-        try:
-            yield
-        finally:
-            self._accepted -= 1
-
-    async def _prepare(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Plans or splits in a thread; a `ValueError` becomes an error of the request (400)."""
-        try:
-            return await run_beside(self._helpers, work, *arguments)
-        except ValueError as error:
-            raise RequestError(400, str(error)) from error
-
-    def close(self) -> None:
-        """Ends the threads."""
-        self._helpers.shutdown(wait=False, cancel_futures=True)
 
 
 class Models:
@@ -250,7 +109,7 @@ class Models:
         pivot: bool = False,
     ) -> None:
         self._translators = translators
-        self.by_name: Mapping[str, ServedModel] = {model.served.name: model for model in models}
+        self.by_name: Mapping[str, ServedModel] = {model.entry.name: model for model in models}
         self.directions: dict[tuple[str, str], ServedDirection] = {}
         """By the codes of source and target; the first model that has one counts."""
         for model in self.by_name.values():
@@ -303,12 +162,36 @@ class Models:
             message = f"{target} is not available as a target language from {source}"
         raise RequestError(400, f"{message}: this server offers {offered}.")
 
-    def detected_direction(self, text: str, target: str) -> ServedDirection | AlreadyInTarget:
+    def detected_directions(
+        self, texts: list[str], target: str
+    ) -> list[ServedDirection | Unchanged]:
+        """Returns the direction of each text of a list, or refuses the list (400).
+
+        Short texts have one direction together. Beside others, a long text in a language that leads
+        to no target comes back unchanged.
+        """
+        samples = [text[:_LONGEST_SAMPLE] for text in texts]
+        found: dict[int, ServedDirection | Unchanged] = {}
+        for index, sample in enumerate(samples):
+            if len(sample) > _LEAST_OWN:
+                with suppress(RequestError):
+                    found[index] = self.detected_direction(sample, target)
+        short = [index for index, sample in enumerate(samples) if len(sample) <= _LEAST_OWN]
+        if short or not found:
+            shared = [*found, *short] or range(len(samples))
+            of_all = self.detected_direction("\n".join(samples[n] for n in shared), target)
+            found = {**dict.fromkeys(shared, of_all), **found}
+        return [
+            found.get(index) or _unchanged(sample, target) for index, sample in enumerate(samples)
+        ]
+
+    def detected_direction(self, text: str, target: str) -> ServedDirection | Unchanged:
         """Returns the direction of a text whose language is detected, or refuses it (400).
 
         A text in the target language needs no model. A text in another language that leads to no
         target is refused, unless its language may be a source that the detector does not know.
         """
+        text = text[:_LONGEST_SAMPLE]
         target = _closest_code(target, [second for _, second in self.directions])
         possible = [first for first, second in self.directions if second == target]
         if not possible:
@@ -321,7 +204,7 @@ class Models:
             is_other = share >= _LEAST_SHARE and closest_tag(label, possible) is None
             if is_other or sum(shares.values()) < _LEAST_SHARE_OF_SOURCES:
                 if of_target >= _LEAST_SHARE_OF_TARGET:
-                    return AlreadyInTarget((target, target), round(100 * of_target))
+                    return Unchanged((target, target), round(100 * of_target))
                 raise RequestError(
                     400,
                     f"The text seems to be in another language than {sources}, from which "
@@ -361,9 +244,15 @@ def _closest_code(code: str, served: list[str]) -> str:
     return closest_tag(code, filter(is_language, served)) or code
 
 
+def _unchanged(text: str, target: str) -> Unchanged:
+    language, share = likeliest_language(text)
+    return Unchanged((language, target), round(100 * share))
+
+
 def detect_languages(text: str, codes: Iterable[str]) -> list[tuple[str, int]]:
     """Returns the codes of languages that a text may be in, with percents, the likeliest first."""
-    found = detect(text, list(filter(is_language, dict.fromkeys(codes))))
+    supported = list(filter(is_language, dict.fromkeys(codes)))
+    found = detect(text[:_LONGEST_SAMPLE], supported)
     return [(code, round(100 * share)) for code, share in found]
 
 
@@ -372,10 +261,10 @@ def load_models(settings: Settings, metrics: Metrics) -> Models:
 
     With `max_loaded`, each is loaded when it is asked for.
     """
-    paths = dict.fromkeys(source.path for source in settings.models)
+    paths = dict.fromkeys(entry.path for entry in settings.models)
     load = partial(load_translator, computation=settings.computation)
     translators = Translators(load, settings.max_loaded or len(paths), metrics)
-    models = [ServedModel(source, translators, settings, metrics) for source in settings.models]
+    models = [ServedModel(entry, translators, settings, metrics) for entry in settings.models]
     if settings.max_loaded is None:
         asyncio.run(translators.load(paths))
     return Models(models, translators, settings.pivot)

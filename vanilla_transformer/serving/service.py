@@ -2,30 +2,27 @@
 
 import asyncio
 import hmac
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from fastapi import Request
 
+from vanilla_transformer.inference.options import TranslateOptions
+from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.serving.bodies import SomeFields, check_fields, parse_body, read_bytes
 from vanilla_transformer.serving.errors import CLIENT_GONE, RequestError, check_limit
 from vanilla_transformer.serving.glossaries import Glossaries
 from vanilla_transformer.serving.memories import StoredMemory
-from vanilla_transformer.serving.models import (
-    Answer,
-    Models,
-    Plan,
-    Planned,
-    ServedDirection,
-    job_of,
-)
+from vanilla_transformer.serving.models import Models, ServedDirection
 from vanilla_transformer.serving.monitoring import Metrics
+from vanilla_transformer.serving.served_model import Answer, Planned, job_of
 from vanilla_transformer.serving.settings import Settings
 from vanilla_transformer.serving.translated_files import TranslatedFiles
 from vanilla_transformer.text.memory import Memory
 
 Result = TypeVar("Result")
+PlanWithMemories = Callable[[Translator, TranslateOptions, list[Memory]], Planned]
 
 
 @dataclass(frozen=True)
@@ -57,9 +54,9 @@ class Service:
             return
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         key = key or (bearer.strip() if scheme.lower() == "bearer" else "")
-        asked = key.encode("utf-8", "surrogatepass")
+        given = key.encode("utf-8", "surrogatepass")
         # All are compared, so that the time reveals nothing.
-        equal = [hmac.compare_digest(known.encode(), asked) for known in keys]
+        equal = [hmac.compare_digest(known.encode(), given) for known in keys]
         if any(equal):
             note_fields(request, key=equal.index(True) + 1)
         elif key:
@@ -71,23 +68,26 @@ class Service:
                 {"WWW-Authenticate": "Bearer"},
             )
 
-    async def memories(self, codes: tuple[str, str]) -> list[Memory]:
-        """Returns the corrections of a direction, by the codes by which it is served."""
-        if self.memory is None:
-            return []
-        return [await asyncio.to_thread(self.memory.of, *codes)]  # it reads what others have added
-
     async def answer(
-        self, request: Request, direction: ServedDirection, plan: Plan[Planned], **asked: Any
+        self,
+        request: Request,
+        direction: ServedDirection,
+        plan: PlanWithMemories[Planned],
+        options: TranslateOptions,
     ) -> Answer[Planned]:
-        """Computes the outputs of a request; see `ServedDirection.answer`."""
-        note_fields(request, model=direction.model.served.name)
-        answer = await self.finish_in_time(request, direction.answer(plan, **asked))
+        """Computes the outputs of texts of a request, which is planned with the corrections."""
+        memories = []
+        if self.memory is not None:  # it reads what other servers have added
+            memories.append(await asyncio.to_thread(self.memory.of, *direction.codes))
+        note_fields(request, model=direction.model.entry.name)
+        answer = await direction.answer(
+            lambda translator, options: plan(translator, options, memories), options
+        )
         texts = job_of(answer.planned).texts
         characters = sum(len(text) for text, *_ in texts)
-        note_fields(request, texts=len(texts), characters=characters, tokens=answer.tokens)
+        count_fields(request, texts=len(texts), characters=characters, tokens=answer.tokens)
         if answer.seconds:
-            note_fields(request, loading=round(answer.seconds, 3))
+            count_fields(request, loading=round(answer.seconds, 3))
         return answer
 
     def check_size(self, texts: list[str]) -> None:
@@ -128,3 +128,9 @@ def service_of(request: Request) -> Service:
 def note_fields(request: Request, **fields: Any) -> None:
     """Adds facts to the log's line of a request."""
     request.scope["state"]["record"].fields.update(fields)
+
+
+def count_fields(request: Request, **counts: float) -> None:
+    """Adds numbers to those in the log's line of a request, which may take several directions."""
+    fields = request.scope["state"]["record"].fields
+    note_fields(request, **{name: fields.get(name, 0) + count for name, count in counts.items()})

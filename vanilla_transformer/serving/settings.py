@@ -15,8 +15,8 @@ _CODE = re.compile(r"[A-Za-z0-9_-]{1,35}")
 
 
 @dataclass(frozen=True)
-class ModelSource:
-    """A model to serve.
+class ModelEntry:
+    """A model to serve, as the command names it.
 
     Attributes:
         name: Name by which `/v1/generate` chooses it.
@@ -33,7 +33,7 @@ class ModelSource:
         return self.source, self.target
 
 
-def parse_model(word: str) -> ModelSource:
+def parse_model(word: str) -> ModelEntry:
     """Reads `SOURCE-TARGET=MODEL`, `SOURCE:TARGET=MODEL` or `MODEL`.
 
     Language codes that hold a hyphen need the colon. A `MODEL` alone has the name of its directory.
@@ -57,7 +57,7 @@ def parse_model(word: str) -> ModelSource:
         )
     if not sign and not _names_two_languages(name):
         source, target = ANY, name
-    return ModelSource(path, name.replace(":", "-"), source, target)
+    return ModelEntry(path, name.replace(":", "-"), source, target)
 
 
 def _names_two_languages(name: str) -> bool:
@@ -157,7 +157,7 @@ class Clients:
 class Settings:
     """All settings of a server, which are the options of its command."""
 
-    models: list[ModelSource] = argument(
+    models: list[ModelEntry] = argument(
         "directory of a saved model or its name on the Hub; SOURCE-TARGET=MODEL gives its "
         "languages, e.g. en-de=runs/en-de",
         "MODEL",

@@ -35,8 +35,8 @@ def load_translator(path: str, computation: Computation) -> Translator:
         workers=computation.workers,
     )
     if computation.num_beams is not None:  # for all requests that name none
-        asked = TranslateOptions(num_beams=computation.num_beams)
-        translator.settings = translator.search_of(asked).to_save()
+        options = TranslateOptions(num_beams=computation.num_beams)
+        translator.settings = translator.search_of(options).to_save()
     # Without a language, and without the warning that the output is cut off.
     translator.run(
         translator.plan(["a"], TranslateOptions(max_new_tokens=2), directions=[Direction()])

@@ -1,0 +1,155 @@
+"""A served model: requests are planned for it, and computed in batches with others."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from transformers import AutoConfig
+
+from vanilla_transformer.documents.translation import MarkedJob
+from vanilla_transformer.files.loading import load_generation_settings, load_tokenizer
+from vanilla_transformer.files.model_directory import described_on_card
+from vanilla_transformer.inference.job import Job
+from vanilla_transformer.inference.options import TranslateOptions
+from vanilla_transformer.inference.results import Translation
+from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.language_tags import Languages, closest_tag, is_language
+from vanilla_transformer.model.directions import Direction, recorded_directions
+from vanilla_transformer.serving.errors import ComputationError, RequestError, check_limit
+from vanilla_transformer.serving.monitoring import Metrics
+from vanilla_transformer.serving.settings import ANY, ModelEntry, Settings
+from vanilla_transformer.serving.translators import Result, Translators, run_beside
+
+Planned = TypeVar("Planned", Job, MarkedJob)
+Plan = Callable[[Translator, TranslateOptions], Planned]
+
+
+class Answer(NamedTuple, Generic[Planned]):
+    """The outputs of a request."""
+
+    planned: Planned
+    rows: list[list[Translation]]  # of each text, best first
+    tokens: int  # of the sources
+    seconds: float  # in which the request waited for models to be loaded
+
+
+def job_of(planned: Job | MarkedJob) -> Job:
+    """Returns the job of texts, which may have tags."""
+    return planned if isinstance(planned, Job) else planned.job
+
+
+class ServedModel:
+    """A model, its queue, and the threads that compute its batches."""
+
+    def __init__(
+        self, entry: ModelEntry, translators: Translators, settings: Settings, metrics: Metrics
+    ) -> None:
+        self.entry, self.limits, self._translators = entry, settings.limits, translators
+        self.description = described_on_card(entry.path)
+        self._metrics, self._computation, self._accepted = metrics, settings.computation, 0
+        self.directions = self._directions()
+        metrics.queued.labels(entry.name).set_function(lambda: self._accepted)
+        self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
+
+    def _directions(self) -> dict[tuple[str, str], Languages]:
+        """Returns the languages of a request in each direction, which need no weights."""
+        path, options = self.entry.path, self.complete(TranslateOptions())
+        tokenizer = load_tokenizer(path)
+        settings = load_generation_settings(path, AutoConfig.from_pretrained(path))
+        source, target = options.source_language, options.target_language
+        assert isinstance(source, str | None)
+        assert isinstance(target, str | None)
+        Direction.resolve(tokenizer, settings, source, target, closest_tag)  # it may refuse them
+        if self.entry.source == ANY and (rows := recorded_directions(tokenizer)):
+            return {(first or ANY, second): (first, second) for first, second, _ in rows}
+        return {self.entry.direction: (None, None)}
+
+    @property
+    def translator(self) -> Translator | None:
+        """The translator, if it is in memory."""
+        loaded = self._translators.loaded(self.entry.path)
+        return loaded.translator if loaded else None
+
+    def complete(self, options: TranslateOptions) -> TranslateOptions:
+        """Returns the options of a request with those of the server.
+
+        A language that is not given is that for which the model is served.
+        """
+        source, target = (
+            language or (code if is_language(code) and self.entry.source != ANY else None)
+            for language, code in zip(
+                (options.source_language, options.target_language),
+                self.entry.direction,
+                strict=True,
+            )
+        )
+        return replace(
+            options,
+            source_language=source,
+            target_language=target,
+            keep_patterns=self._computation.keep_patterns,
+            batch_tokens=self._computation.batch_tokens,
+        )
+
+    async def answer(
+        self,
+        plan: Plan[Planned],
+        options: TranslateOptions,
+        change: Callable[[Job], Job] = lambda job: job,
+    ) -> Answer[Planned]:
+        """Computes the outputs of a request.
+
+        Args:
+            plan: Plans the request for a translator, with the completed options.
+            change: Returns the job that is computed in the place of the planned one.
+        """
+        options, name = self.complete(options), self.entry.name
+        with self._slot():
+            async with self._translators.use(self.entry.path) as (loaded, seconds):
+                translator = loaded.translator
+                planned = await self._prepare(plan, translator, options)
+                job = change(job_of(planned))
+                split = await self._prepare(translator.reader.split, job)
+                tokens = sum(map(len, split.segments))
+                check_limit(tokens, self.limits.max_tokens, "tokens")
+                characters = sum(len(text) for text, *_ in job.texts)
+                self._metrics.characters.labels(name).inc(characters)
+                self._metrics.tokens.labels(name).inc(tokens)
+                with self._metrics.errors.labels(name).count_exceptions(ComputationError):
+                    batcher = loaded.batcher(name, self._computation, self._metrics)
+                    computed = await batcher.run(split.segments, job.call)
+                rows = await run_beside(self._helpers, translator.joiner.join, job, split, computed)
+        return Answer(planned, rows, tokens, seconds)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next request would be refused."""
+        return self._accepted >= self._computation.queue_size
+
+    @contextmanager
+    def _slot(self) -> Iterator[None]:
+        """Counts a request as accepted until the block ends; status 503 if the queue is full."""
+        if self.is_full:
+            raise RequestError(
+                503,
+                f"The queue is full ({self._accepted} requests): ask again later.",
+                {"Retry-After": "1"},
+            )
+        self._accepted += 1
+        try:
+            yield
+        finally:
+            self._accepted -= 1
+
+    async def _prepare(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Plans or splits in a thread; a `ValueError` becomes an error of the request (400)."""
+        try:
+            return await run_beside(self._helpers, work, *arguments)
+        except ValueError as error:
+            raise RequestError(400, str(error)) from error
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self._helpers.shutdown(wait=False, cancel_futures=True)
