@@ -8,11 +8,13 @@ from types import SimpleNamespace
 import pytest
 from made_up_language import arguments, main
 
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.commands import program
 from vanilla_transformer.run import assembly, pace, training_run
-from vanilla_transformer.run.defaults import TABLE, RunFacts
+from vanilla_transformer.run.defaults import TABLE, RunFacts, choose_defaults
+from vanilla_transformer.run.model_size import bytes_in_8_bits, narrow_to_size
 from vanilla_transformer.run.pace import Pace, fit_into
-from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.parsing import ARCHITECTURE_FIELDS, RunArguments, parse_arguments
 from vanilla_transformer.run.training_run import run
 
 WORDS = [f"{first}{second}" for first in "abcde" for second in "fghij"]
@@ -30,8 +32,9 @@ def pace_of(pairs_a_second, num_pairs, epochs=10, **times):
 @pytest.mark.parametrize(
     ("num_pairs", "minutes", "width"),
     [
-        (500, 1, 128),
-        (56_000, 1, 128),
+        (500, 2, 128),
+        (500, 0.25, 64),
+        (56_000, 1, 64),
         (56_000, 15, 128),
         (56_000, 60, 192),
         (56_000, 200, 256),
@@ -44,15 +47,15 @@ def test_a_model_is_as_wide_as_it_can_learn_in_the_time(num_pairs, minutes, widt
 
     def measure(row):
         timed.append(row.d_model)
-        return pace_of({128: 271, 192: 159, 256: 112}[row.d_model], num_pairs)
+        return pace_of({64: 800, 128: 271, 192: 159, 256: 112}[row.d_model], num_pairs)
 
     rows = RunFacts(num_pairs, 100, True, True, True).rows_by_width()
     fit = fit_into(minutes, lambda: 0.0, rows, measure)
     row = fit.row
     assert row.d_model == width
     assert fit.steps > 0
-    assert timed == sorted(timed)
-    assert timed[-1] - width <= 64, "a model was timed that is far too wide"
+    assert timed[0] == 128, "most runs need no narrower model"
+    assert max(timed) - width <= 64, "a model was timed that is far too wide"
     full = next(row for row in TABLE if row.pairs is None or num_pairs <= row.pairs)
     assert (row.dropout, row.num_train_epochs) == (full.dropout, full.num_train_epochs)
 
@@ -65,6 +68,46 @@ def test_a_given_width_needs_the_pairs_of_such_a_width(width, least):
     asked = SimpleNamespace(defaults={}, given={"d_model": width})
     ((row, needed),) = pace.candidate_rows(asked, loaded)
     assert (row.d_model, needed) == (256, least)
+
+
+@pytest.mark.parametrize(("layers", "limit"), [((6, 2), 8e6), ((2, 2), 1e6), ((4, 4), 2e7)])
+def test_a_model_is_within_its_size(layers, limit):
+    given = {"encoder_layers": layers[0], "decoder_layers": layers[1], "size": int(limit)}
+    given |= {"output_dir": "out"}
+    facts = narrow_to_size(RunFacts(200_000, 150, True, True, False), RunArguments.of(given))
+    sizes = [_bytes(row, given) for row, _ in facts.rows_by_width()]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] <= limit
+    widest = RunFacts(200_000, 150, True, True, False).sizes
+    assert facts.sizes.num_train_epochs == widest.num_train_epochs
+    is_whole = facts.sizes == widest
+    assert is_whole or _bytes(facts.narrowed(facts.sizes.d_model + 32).sizes, given) > limit
+
+
+def _bytes(row, given):
+    facts = RunFacts(200_000, 150, True, True, False, row=row)
+    chosen = {**choose_defaults(given, facts), **given}
+    fields = {name: chosen[name] for name in ARCHITECTURE_FIELDS if name in chosen}
+    model = VanillaTransformerForConditionalGeneration(
+        VanillaTransformerConfig(vocab_size=chosen["vocab_size"], **fields)
+    )
+    return bytes_in_8_bits(model)
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ({"size": 50_000}, "too small for 100 different"),
+        ({"size": 9_000_000, "d_model": 512}, "too small"),
+        ({"size": 9_000_000, "model_name_or_path": "runs/a"}, "beside a saved model"),
+        ({"size": 9_000_000, "tokenizer_name_or_path": "runs/a"}, "names one"),
+    ],
+)
+def test_a_size_that_cannot_be_is_refused(given, wrong):
+    with pytest.raises(ValueError, match=wrong):
+        narrow_to_size(
+            RunFacts(9_000, 100, True, True, True), RunArguments.of({**given, "output_dir": "out"})
+        )
 
 
 def test_what_is_not_training_is_within_the_time():

@@ -11,15 +11,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import torch
-
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.distil.filters import judged
 from vanilla_transformer.distil.labels import Labels, choose_texts
 from vanilla_transformer.distil.options import Options
 from vanilla_transformer.distil.report import (
-    bytes_in_8_bits,
     describe_report,
     make_report,
     write_card,
@@ -30,22 +27,15 @@ from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.files.file_contents import content_digest
 from vanilla_transformer.files.text_files import as_cell
 from vanilla_transformer.language_tags import Languages
-from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.model.modeling_vanilla_transformer import (
-    VanillaTransformerForConditionalGeneration,
-)
 from vanilla_transformer.progress import print_message
 from vanilla_transformer.run import training_run
-from vanilla_transformer.run.defaults import RunFacts, choose_defaults
-from vanilla_transformer.run.parsing import ARCHITECTURE_FIELDS, RunArguments
+from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.text.columns import references_of
 from vanilla_transformer.training.metrics import as_lists
 
 LAYERS = {"encoder_layers": 6, "decoder_layers": 2}
-_SPECIAL_TOKENS = 32  # at most, with those of placeholders
 _TRIED = 20  # texts of a dry run
 _MOST_PHRASES = 0.1  # share of texts of several words, below which tokens are characters
-_TOKENS_BY_WIDTH = 42  # about as in the table of sizes by pairs
 
 
 def distil(
@@ -168,15 +158,13 @@ def _train(
         generation_num_beams=1,
         resume_from_checkpoint="True",
         **LAYERS,
+        size=options.size,
         minutes=options.minutes,
         seed=options.seed,
     )
     pairs = kept["train"]
     if sum(" " in text for text, _ in pairs) < _MOST_PHRASES * len(pairs):
         given["tokenizer_kind"] = "char"
-    if options.size is not None:
-        characters = {letter for pair in pairs for text in pair for letter in text}
-        given |= _sizes_within(options.size, given, len(pairs), len(characters))
     made_from = json.dumps([given, *map(content_digest, files.values())], indent=1)
     if record.is_file() and record.read_text(encoding="utf-8") != made_from:
         print_message("The labels or the options have changed: the model is trained anew.")
@@ -186,23 +174,3 @@ def _train(
     training_run.show_messages(arguments)
     training_run.run(arguments)
     return model
-
-
-def _sizes_within(
-    limit: int, given: Mapping[str, Any], pairs: int, characters: int
-) -> dict[str, int]:
-    """Returns the width and the vocabulary of the largest model that fits, for so many pairs."""
-    facts = RunFacts.on_this_machine(pairs, characters, has_validation=True, use_cpu=False)
-    for width in range(facts.sizes.d_model, 0, -32):
-        subwords = 0 if "tokenizer_kind" in given else _TOKENS_BY_WIDTH * width
-        vocabulary = max(subwords, characters + subwords // 2 + _SPECIAL_TOKENS)
-        sizes = {"d_model": width, "vocab_size": vocabulary}
-        chosen = {**choose_defaults({**given, **sizes}, facts), **given, **sizes}
-        fields = {name: chosen[name] for name in ARCHITECTURE_FIELDS if name in chosen}
-        with torch.device("meta"):
-            model = VanillaTransformerForConditionalGeneration(
-                VanillaTransformerConfig(vocab_size=vocabulary, **fields)
-            )
-        if bytes_in_8_bits(model) <= limit:
-            return sizes
-    raise ValueError(f"`size` {limit:,} is too small for {characters:,} different characters.")

@@ -16,11 +16,6 @@ from vanilla_transformer.run.options import ModelArguments
 COMMAND = "command:"
 
 
-def _read_size(text: str) -> int:
-    number = text.upper().removesuffix("MB")
-    return int(float(number) * (10**6 if number != text.upper() else 1))
-
-
 @dataclass(frozen=True)
 class Options:
     """The options of the subcommand."""
@@ -37,12 +32,7 @@ class Options:
     output_dir: str = option("directory of all that is made", REQUIRED, metavar="DIR")
     source_language: str | None = same_option(DataArguments, "source_language")
     target_language: str | None = same_option(DataArguments, "target_language")
-    size: int | None = option(
-        "the most bytes of the model in 8 bits, such as 8MB (default: by the number of pairs)",
-        type=_read_size,
-        metavar="SIZE",
-        ge=1,
-    )
+    size: int | None = same_option(ModelArguments, "size")
     minutes: float | None = same_option(ModelArguments, "minutes")
     test: str | None = option(
         "pairs of a test, by people (default: the model is compared with its teacher)",

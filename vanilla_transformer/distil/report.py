@@ -18,14 +18,10 @@ from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.progress import without_messages
 from vanilla_transformer.run.comparison import SIGNIFICANT, compare_outputs, describe_comparison
+from vanilla_transformer.run.model_size import bytes_in_8_bits
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
 from vanilla_transformer.text.columns import with_languages
 
-_BYTES_OF_TOKEN, _BYTES_OF_CODE = 66, 43_000
-"""A token in the vocabulary and in `tokenizer.json`, and the tokenizer's code and settings.
-
-Measured on the 10,000 subwords of the model of the repository.
-"""
 _TIMED = 32  # texts whose time is measured
 _FAR = 0.9
 """Share of its teacher's score below which a student is far from it. Chosen, not measured."""
@@ -70,18 +66,6 @@ def make_report(
         "tokens": labels.tokens,
         "cost": labels.cost(labels.tokens).removeprefix(", "),
     }
-
-
-def bytes_in_8_bits(model: Any) -> int:
-    """Estimates the size of an export in 8 bits, all its files together.
-
-    Matrices have a scale for each row. Of a model of 1,460,000 bytes, names are 0.9%.
-    """
-    weights = sum(
-        weight.numel() + 4 * len(weight) if weight.dim() > 1 else 4 * weight.numel()
-        for weight in model.parameters()
-    )
-    return int(1.01 * weights) + _BYTES_OF_TOKEN * int(model.config.vocab_size) + _BYTES_OF_CODE
 
 
 def _measure(labels: Labels, student: Translator, texts: list[str]) -> dict[str, float]:

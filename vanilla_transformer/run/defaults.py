@@ -3,8 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
@@ -49,6 +48,13 @@ adamw:0.002, at about their width). The rates of the rows after it were not sear
 the width grows.
 """
 
+NARROWEST = Sizes(None, 2, 64, 2_000, 0.3, 40, 512, 0.02, 0.012, 0.002)
+"""Sizes for too few steps for any row.
+
+In the time of 150 steps of the row up to 20,000, they reach a chrF of 11.4 in place of 2.8, and in
+that of 500 steps 17.1 in place of 15.4 (docs/log.md, 2026-11-29).
+"""
+
 LARGEST_ON_A_CPU = TABLE[4]
 """On a CPU, more pairs take the layers, width and rates of this row, with their own epochs."""
 
@@ -88,6 +94,8 @@ _TOLD = (
     *("max_tokens", "optim", "muon_learning_rate", "learning_rate", "bf16"),
 )
 """The options that the first line of a run names."""
+_SUBWORDS_BY_WIDTH = 42
+"""Subwords for each unit of a width between those of the table, about as many as these have."""
 NARROWEST_IN_BFLOAT16 = 160
 """Width from which a model trains faster in bfloat16 on a CPU."""
 
@@ -114,7 +122,8 @@ class RunFacts:
     has_bfloat16: bool  # whether the device has instructions for it
     is_sharded: bool = False  # whether the launcher divides the model among processes
     spare_cores: int = 0  # beside the one that drives a GPU; 0 on a CPU
-    row: Sizes | None = None  # in place of that for the pairs, where the run has a given time
+    full: Sizes | None = None  # in place of that for the pairs, where the size is limited
+    row: Sizes | None = None  # in place of both, where the run has a given time
     epochs: float | None = None  # that fit into the given time
 
     @classmethod
@@ -136,33 +145,44 @@ class RunFacts:
     @property
     def sizes(self) -> Sizes:
         """The row for the number of pairs, on a CPU with no more than its largest sizes."""
-        if self.row is not None:
-            return self.row
+        if (known := self.row or self.full) is not None:
+            return known
         row = next(row for row in TABLE if row.pairs is None or self.pairs <= row.pairs)
         if not self.on_cpu or row.d_model <= LARGEST_ON_A_CPU.d_model:
             return row
         return LARGEST_ON_A_CPU._replace(num_train_epochs=row.num_train_epochs)
 
+    def narrowed(self, width: int) -> Self:
+        """Returns these facts for a model of a smaller width.
+
+        Its batches and rates are those of the widest row that is no wider, the others of the data.
+        """
+        full = self.sizes
+        row = next((row for row in reversed(TABLE[2:]) if row.d_model <= width), TABLE[2])
+        vocabulary = _SUBWORDS_BY_WIDTH * width
+        row = row._replace(layers=full.layers, d_model=width, vocab_size=vocabulary)
+        return replace(self, full=_for_data_of(full, row))
+
     def rows_by_width(self) -> list[tuple[Sizes, int]]:
         """Lists the rows for any time, the narrowest first, up to that of the pairs.
 
-        With each row comes its least number of pairs times epochs: what a training on the smallest
-        corpus of that row sees. Dropout and epochs stay those of the data. The first two rows are
-        left out: their steps are not faster than those of the third.
+        With each row comes the least number of pairs times epochs for its width. The first two rows
+        of the table are left out: their steps are not faster than those of the third.
         """
         full = self.sizes
-        least = {
-            row.d_model: (before.pairs or 0) * row.num_train_epochs
-            for before, row in pairwise(TABLE[1:])
-        }
-        rows = [row for row in TABLE[2:] if row.d_model < full.d_model]
-        return [
-            (
-                row._replace(dropout=full.dropout, num_train_epochs=full.num_train_epochs),
-                least[row.d_model],
-            )
-            for row in (*rows, full)
-        ]
+        narrower = [row for row in (NARROWEST, *TABLE[2:]) if row.d_model < full.d_model]
+        rows = (*(_for_data_of(full, row) for row in narrower), full)
+        return [(row, least_pairs(row.d_model)) for row in rows]
+
+
+def least_pairs(width: int) -> int:
+    """Returns the pairs times epochs that a model must see: those of the smallest such corpus."""
+    index = next((n for n, row in enumerate(TABLE) if n > 1 and row.d_model >= width), -1)
+    return (TABLE[index - 1].pairs or 0) * TABLE[index].num_train_epochs
+
+
+def _for_data_of(full: Sizes, row: Sizes) -> Sizes:
+    return row._replace(dropout=full.dropout, num_train_epochs=full.num_train_epochs)
 
 
 def _count_cores() -> int:

@@ -12,7 +12,19 @@ from vanilla_transformer.names import METRIC_NAMES, SCORE_TOKENIZERS, TOKENIZER_
 from vanilla_transformer.options import option
 from vanilla_transformer.rules import Rule, check_rules
 
+
+def _read_size(text: str) -> int:
+    number = text.upper().removesuffix("MB")
+    return int(float(number) * (10**6 if number != text.upper() else 1))
+
+
 RULES = (
+    Rule(
+        ("size",),
+        lambda _, options: options.model_name_or_path is not None or not options.choose_defaults,
+        "`{name}` {value} chooses the width of a new model: leave it out beside a saved model, and "
+        "with `choose_defaults` False.",
+    ),
     Rule(
         ("lora_rank",),
         lambda _, options: options.model_name_or_path is None,
@@ -43,6 +55,12 @@ class ModelArguments(_Checked):
         "For a new model, choose the options that you do not give, by the size of the training "
         "data and the device. False: the sizes of the paper, and the values of transformers.",
         True,
+    )
+    size: int | None = option(
+        "Most bytes of a new model in 8 bits, such as 8MB. Default: no limit.",
+        type=_read_size,
+        metavar="SIZE",
+        ge=1,
     )
     minutes: float | None = option(
         "Minutes after which the run ends, with loading and scoring. It times its first steps to "

@@ -1,7 +1,7 @@
 """How fast a run is on this machine, and what of its training fits into some minutes."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -27,7 +27,12 @@ from vanilla_transformer.batches.token_budget import TokenBudgetBatchSampler
 from vanilla_transformer.data.parallel_data import ParallelData
 from vanilla_transformer.progress import without_messages
 from vanilla_transformer.run.assembly import SCORED_WITHIN_MINUTES, Assembly
-from vanilla_transformer.run.defaults import Sizes, choose_defaults, describe_choice
+from vanilla_transformer.run.defaults import (
+    Sizes,
+    choose_defaults,
+    describe_choice,
+    least_pairs,
+)
 from vanilla_transformer.run.expectations import describe_expectation
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import PREFIXES, RunPlan, make_plan
@@ -272,25 +277,28 @@ class Fit:
 def fit_into(
     minutes: float,
     spent: Callable[[], float],
-    rows: Iterable[tuple[Sizes, int]],
+    rows: Sequence[tuple[Sizes, int]],
     measure: Callable[[Sizes], Pace],
 ) -> Fit:
-    """Chooses the widest model that a time suffices for, or the narrowest one.
+    """Chooses the widest model that a time suffices for; the narrowest one if it does for no other.
 
     Args:
         spent: Returns the seconds of this time that have gone.
         rows: The sizes, the narrowest first, each with the least number of pairs times epochs.
     """
-    found: Fit | None = None
-    for row, least in rows:
-        if found is not None and not found.suffices(least):
-            break  # a wider model is slower still
+
+    def fit(row: Sizes, least: int) -> Fit:
         pace = measure(row)
-        fit = Fit(row, least, pace, pace.steps_within(60 * minutes - spent()))
-        if found is None or fit.suffices(least):
-            found = fit
-    assert found is not None
-    return found
+        return Fit(row, least, pace, pace.steps_within(60 * minutes - spent()))
+
+    narrowest, *others = rows
+    found: Fit | None = None
+    for row, least in others:
+        # A wider model is slower still.
+        if (found and not found.suffices(least)) or not (tried := fit(row, least)).suffices(least):
+            break
+        found = tried
+    return found or fit(*narrowest)
 
 
 def candidate_rows(arguments: RunArguments, loaded: LoadedData) -> list[tuple[Sizes, int]]:
@@ -301,8 +309,8 @@ def candidate_rows(arguments: RunArguments, loaded: LoadedData) -> list[tuple[Si
     rows = loaded.facts.rows_by_width()
     if "d_model" in arguments.defaults:
         return rows
-    (row, most), width = rows[-1], arguments.given.get("d_model", rows[-1][0].d_model)
-    return [(row, next((least for other, least in rows if other.d_model >= width), most))]
+    row, _ = rows[-1]
+    return [(row, least_pairs(arguments.given.get("d_model", row.d_model)))]
 
 
 def fit_minutes(

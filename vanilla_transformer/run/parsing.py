@@ -115,6 +115,11 @@ class RunArguments:
                 None not in (self.model.minutes, self.given.get("max_steps")),
                 "`minutes` and `max_steps` both say when the training ends: leave one of them out.",
             ),
+            (
+                None not in (self.model.size, self.tokenizer.tokenizer_name_or_path),
+                "`size` chooses the vocabulary, and `tokenizer_name_or_path` names one: leave one "
+                "of them out.",
+            ),
         )
 
     @property

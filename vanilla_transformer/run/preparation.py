@@ -46,6 +46,7 @@ from vanilla_transformer.run.loading import (
     make_tokenizer,
     tokenizer_sample,
 )
+from vanilla_transformer.run.model_size import narrow_to_size
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.search import learned_positions
@@ -124,6 +125,7 @@ def _load_data(
         has_validation="validation" in splits and arguments.given.get("do_eval") is not False,
         use_cpu=training.use_cpu,
     )
+    facts = narrow_to_size(facts, arguments)
     wanted = {"validation": training.do_eval, "test": training.do_predict}
     splits = DatasetDict(
         {name: rows for name, rows in splits.items() if wanted.get(name) is not False}
