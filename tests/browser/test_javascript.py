@@ -82,7 +82,7 @@ def test_a_browser_puts_parts_back_as_python_does(page):
         links = TokenLinks(sources, words[1], range(len(words[1])))
         edits = [] if copies.are_right else edits_to_keep(copies, links)
         written = apply_edits(output, edits)
-        parts = Copies.find(source, spans, written).found
+        parts = Copies.find(source, spans, written).in_output
         written = apply_edits(written, edits_to_sign_numbers(source, spans, written, parts))
         pairs = [
             {"source": in_units(source, one), "target": in_units(output, other)}

@@ -175,15 +175,15 @@ def test_links_tell_the_places_of_tokens_over_lines_and_pieces(search):
     for output in outputs if search else [outputs]:
         links = output.links
         places = [place for place, sign in enumerate(text) if not sign.isspace()]
-        assert [end - 1 for begin, end in links.sources if begin < end] == places
-        assert {place for span in links.targets for place in range(*span)} == {
+        assert [end - 1 for begin, end in links.in_source if begin < end] == places
+        assert {place for span in links.in_output for place in range(*span)} == {
             place for place, sign in enumerate(output.text) if not sign.isspace()
         }
         assert [source for source, _ in output.alignment] == list(links.aligned)
         of_words = {
             (len(text[:source_end].split()) - 1, len(output.text[:target_end].split()) - 1)
-            for (begin, target_end), index in zip(links.targets, links.aligned, strict=True)
-            for source_begin, source_end in [links.sources[index]]
+            for (begin, target_end), index in zip(links.in_output, links.aligned, strict=True)
+            for source_begin, source_end in [links.in_source[index]]
             if begin < target_end and source_begin < source_end
         }
         assert set(output.word_alignment) == of_words
@@ -202,7 +202,7 @@ def test_links_lead_to_what_is_put_back(engine, tmp_path):
     output = translator.translate(text, return_links=True)
     for span in ("%s", "{0}"):
         begin, place = text.index(span), output.text.index(span)
-        parts = output.links.of_source((begin, begin + len(span)))
+        parts = output.links.linked_with((begin, begin + len(span)))
         assert (place, place + len(span)) in parts
     assert translator.translate(text) == output.text
-    assert translator.translate("", return_links=True).links.targets == []
+    assert translator.translate("", return_links=True).links.in_output == []

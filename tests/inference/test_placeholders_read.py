@@ -75,8 +75,8 @@ def test_each_part_is_one_token_and_comes_back(tokenizer, text, parts):
     assert read_by(translator) == [[f"<ph{n}>" for n in range(1, min(len(parts), 8) + 1)]]
     assert [part for part in output.text.split() if part in parts] == parts[::-1]
     links = output.links
-    for part, index in zip(links.targets, links.aligned, strict=True):
-        linked = text[slice(*links.sources[index])]
+    for part, index in zip(links.in_output, links.aligned, strict=True):
+        linked = text[slice(*links.in_source[index])]
         assert linked == output.text[slice(*part)] or len(parts) > 8
 
 

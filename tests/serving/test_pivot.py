@@ -166,7 +166,7 @@ def test_both_steps_count():
     )
     both = combine_steps("un %s", first, second)
     assert (both.quality, both.text) == (40.0, "%s x")
-    assert dict(zip(both.links.targets, both.links.aligned, strict=True)) == {(0, 2): 0, (3, 4): 1}
+    assert [*both.links.pairs()] == [((0, 2), 0), ((3, 4), 1)]
     assert combine_steps("", first, replace(second, quality=None)).quality is None
     assert combine_steps("", first, replace(second, quality=0.0)).quality == 0
     assert not combine_steps("", replace(first, is_complete=False), second).is_complete

@@ -46,14 +46,14 @@ class AlignedWords:
     """
 
     def __init__(self, source: str, output: str, links: TokenLinks, others: Iterable[Span]) -> None:
-        units = [*_units(output, {*kept_spans(output)}, links.targets)]
+        units = [*_units(output, {*kept_spans(output)}, links.in_output)]
         self.units = [span for span, _ in units]
         self.starts = [start for start, _ in self.units]
         self.stops = [stop for _, stop in self.units]
         self.texts = [output[slice(*span)] for span in self.units]
         self.is_word = np.array([is_word for _, is_word in units], bool)
         kept = kept_spans(source)
-        words = [span for span, is_word in _units(source, kept, links.sources) if is_word]
+        words = [span for span, is_word in _units(source, kept, links.in_source) if is_word]
         self.begins, self.ends = [begin for begin, _ in words], [end for _, end in words]
         same = [
             *self._standing_once(source, output, [*words, *others]),
@@ -90,7 +90,7 @@ class AlignedWords:
         """Returns the words of the source that each word of the output is linked with."""
         linked: dict[int, list[int]] = {int(unit): [] for unit in np.flatnonzero(self.is_word)}
         for (start, stop), number in links.pairs():
-            begin, end = stripped(source, links.sources[number])
+            begin, end = stripped(source, links.in_source[number])
             if not _SIGNS.fullmatch(source[begin:end]):
                 for unit in range(bisect_right(self.stops, start), bisect_left(self.starts, stop)):
                     if self.is_word[unit]:

@@ -9,7 +9,7 @@ from vanilla_transformer.inference.memory_use import MemoryUse
 from vanilla_transformer.inference.options import Metric, OutputOptions
 from vanilla_transformer.model.directions import Direction
 from vanilla_transformer.search import Search
-from vanilla_transformer.text.edits import Span
+from vanilla_transformer.text.edits import SourceSpan
 from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.terms import Glossary
 
@@ -47,9 +47,9 @@ class Demands(NamedTuple):
     patterns: tuple[Any, ...] = ()
 
     def find_kept(
-        self, text: str, unknown: Sequence[Span] = (), flags: frozenset[str] = frozenset()
-    ) -> list[Span]:
-        """Finds the parts of a text that its output has too; see `kept_spans`."""
+        self, text: str, unknown: Sequence[SourceSpan] = (), flags: frozenset[str] = frozenset()
+    ) -> list[SourceSpan]:
+        """Finds the parts of a text that its outputs keep; see `kept_spans`."""
         return kept_spans(text, unknown, self.patterns, flags=flags) if self.keeps else []
 
 
@@ -62,14 +62,14 @@ class JobText(NamedTuple):
     Attributes:
         former: The use of a former translation. None: there is none.
         flags: The flags of gettext that a message has, such as `c-format`.
-        kept: The spans that its output has too, if they are decided already.
+        kept: The spans of the parts that its outputs keep, if these are decided already.
     """
 
     text: str
     direction: Direction
     former: MemoryUse | None = None
     flags: frozenset[str] = frozenset()
-    kept: Sequence[Span] | None = None
+    kept: Sequence[SourceSpan] | None = None
 
 
 @dataclass(frozen=True)

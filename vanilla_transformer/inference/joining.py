@@ -11,7 +11,7 @@ from vanilla_transformer.inference.reader import Reader
 from vanilla_transformer.inference.results import Mark, Translation, least_risk, linked_words
 from vanilla_transformer.inference.segments import Output, Segment, SplitTexts
 from vanilla_transformer.inference.steps import Outputs
-from vanilla_transformer.text.edits import Span, apply_edits, moved
+from vanilla_transformer.text.edits import OutputSpan, SourceSpan, Span, apply_edits, moved
 from vanilla_transformer.text.languages import tag_of_texts
 from vanilla_transformer.text.lines import TextLayout, count_characters
 from vanilla_transformer.text.printf import edits_to_number, may_be_numbered
@@ -118,43 +118,43 @@ class _Whole:
     """A text and its output, as far as they are put together.
 
     Attributes:
-        sources: The spans of the tokens; see `TokenLinks`, also for `targets` and `aligned`.
-        values: A kept part of the source, and the same part of the output.
+        in_source: As for `TokenLinks`, like `in_output` and `aligned`.
+        pairs: The span of a kept part in the source, and of the same part in the output.
         stays: As for `Translation`.
     """
 
     source: str = ""
     text: str = ""
-    sources: list[Span] = field(default_factory=list)
-    targets: list[Span] = field(default_factory=list)
+    in_source: list[SourceSpan] = field(default_factory=list)
+    in_output: list[OutputSpan] = field(default_factory=list)
     aligned: list[int] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
-    values: list[tuple[Span, Span]] = field(default_factory=list)
+    pairs: list[tuple[SourceSpan, OutputSpan]] = field(default_factory=list)
     stays: bool = False
 
     def add(self, output: Output) -> None:
         """Adds a part and its output."""
         segment, copies, links = output.segment, output.copies, output.links
-        in_source, in_text = partial(_shifted, len(self.source)), partial(_shifted, len(self.text))
-        self.aligned += [len(self.sources) + index for index in links.aligned]
-        self.sources += map(in_source, links.sources)
-        self.targets += map(in_text, links.targets)
-        kept = copies.found if copies else ()
+        of_source, of_text = partial(_shifted, len(self.source)), partial(_shifted, len(self.text))
+        self.aligned += [len(self.in_source) + index for index in links.aligned]
+        self.in_source += map(of_source, links.in_source)
+        self.in_output += map(of_text, links.in_output)
+        kept = copies.in_output if copies else ()
         terms = targets_in(output.text, segment.terms, segment.target_language, kept)
-        self.marks += [Mark(*in_text(span), "kept") for span in kept]
-        self.marks += [Mark(*in_text(term.span), "term") for term in terms]
+        self.marks += [Mark(*of_text(span), "kept") for span in kept]
+        self.marks += [Mark(*of_text(term.span), "term") for term in terms]
         pairs = copies.pairs if copies else ()
-        self.values += [(in_source(span), in_text(part)) for span, part in pairs]
+        self.pairs += [(of_source(span), of_text(copy)) for span, copy in pairs]
         self.source, self.text = self.source + segment.text, self.text + output.text
 
     @property
     def links(self) -> TokenLinks:
         """The links of the tokens of both texts."""
-        return TokenLinks(self.sources, self.targets, self.aligned)
+        return TokenLinks(self.in_source, self.in_output, self.aligned)
 
     def numbered(self, can_number: bool) -> "_Whole":
         """Returns the text with numbered placeholders, or the source, if their order is another."""
-        edits = edits_to_number(self.source, self.text, self.values)
+        edits = edits_to_number(self.source, self.text, self.pairs)
         if not edits:
             return self
         if not can_number:
@@ -163,8 +163,8 @@ class _Whole:
         return _Whole(
             self.source,
             apply_edits(self.text, edits),
-            [*links.sources],
-            [*links.targets],
+            [*links.in_source],
+            [*links.in_output],
             [*links.aligned],
             [Mark(*moved(mark[:2], edits), mark.kind) for mark in self.marks],
         )

@@ -15,7 +15,7 @@ from vanilla_transformer.inference.segments import (
     Segment,
     Source,
     SplitTexts,
-    spans_in,
+    spans_within,
 )
 from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.model.directions import Direction, in_language, tags_of_sources
@@ -100,7 +100,7 @@ class Reader:
                         job.demands,
                         flags,
                         former.suggestion if former and is_read else None,
-                        spans_in(span, kept),
+                        spans_within(span, kept),
                     )
                 )
                 _, direction = direction.of_text(line, self._tags)  # a tag counts for all lines
@@ -229,7 +229,7 @@ class Reader:
         )
         readings = []
         for segment, target in zip(segments, targets, strict=True):
-            kept = Copies.find(segment.text, segment.kept, target).found
+            kept = Copies.find(segment.text, segment.kept, target).in_output
             readings.append(self._stand_ins.reading_of_target(target, kept, segment.reading))
         encoded = self.encode(
             "target",
@@ -276,7 +276,7 @@ class Reader:
         )
         return [stripped(segment.text, place) for place in places]
 
-    def target_spans(self, output: Output) -> list[Span]:
+    def output_spans(self, output: Output) -> list[Span]:
         """Returns the span of each token but the end in the text of the hypothesis."""
         ids, text = output.hypothesis.ids, output.written
         if output.given is None:

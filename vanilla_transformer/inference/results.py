@@ -185,7 +185,7 @@ def perplexity_of(log_probability: float, tokens: int) -> float:
 
 def linked_words(source: str, target: str, links: TokenLinks) -> Links:
     """Links two words where any of their tokens are linked, in order."""
-    words = words_of_spans(source, links.sources), words_of_spans(target, links.targets)
+    words = words_of_spans(source, links.in_source), words_of_spans(target, links.in_output)
     return word_links([(s, t) for t, s in enumerate(links.aligned)], *words)
 
 

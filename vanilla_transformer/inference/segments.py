@@ -8,7 +8,7 @@ from vanilla_transformer.inference.engines import Hypothesis, Ids
 from vanilla_transformer.inference.job import NO_DEMANDS, Demands
 from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.model.directions import Direction
-from vanilla_transformer.text.edits import Edit, Span
+from vanilla_transformer.text.edits import Edit, SourceSpan
 from vanilla_transformer.text.kept import Copies, with_unknown
 from vanilla_transformer.text.lines import TextLayout
 from vanilla_transformer.text.memory import Suggestion
@@ -46,7 +46,7 @@ class Source:
         flags: The flags of gettext, such as `c-format`, if the text is of a message.
         similar: A similar text and its translation, which the model reads if there is room. None:
             there is none.
-        kept: The spans that its outputs have too, as `JobText.kept`.
+        kept: The spans of the parts that its outputs keep, if these are decided already.
     """
 
     text: str
@@ -54,19 +54,19 @@ class Source:
     demands: Demands = NO_DEMANDS
     flags: frozenset[str] = frozenset()
     similar: Suggestion | None = None
-    kept: Sequence[Span] | None = None
+    kept: Sequence[SourceSpan] | None = None
 
     def with_text(self, text: str, direction: Direction) -> "Source":
         """Returns another text with the same demands."""
         return replace(self, text=text, direction=direction, similar=None, kept=None)
 
-    def part(self, span: Span, direction: Direction) -> "Source":
+    def part(self, span: SourceSpan, direction: Direction) -> "Source":
         """Returns a part of it with the same demands."""
         part = self.with_text(self.text[slice(*span)], direction)
-        return replace(part, kept=spans_in(span, self.kept))
+        return replace(part, kept=spans_within(span, self.kept))
 
-    def find_kept(self, unknown: Sequence[Span] = ()) -> list[Span]:
-        """Finds the spans that its outputs have too; `unknown` ones are outside the vocabulary."""
+    def find_kept(self, unknown: Sequence[SourceSpan] = ()) -> list[SourceSpan]:
+        """Finds the parts that its outputs keep; `unknown` ones are outside the vocabulary."""
         if self.kept is None:
             return self.demands.find_kept(self.text, unknown, self.flags)
         return with_unknown(self.text, self.kept, unknown)
@@ -78,7 +78,7 @@ class Segment:
 
     Attributes:
         encoded: The tokens that the model reads.
-        kept: Spans of the text that the output has too, unchanged.
+        kept: The spans of the parts that its outputs keep.
         matches: The terms of a glossary in it.
         num_unknown: Number of characters of the text that the model reads as unknown.
         reading: The text as the model reads it, without a tag.
@@ -88,7 +88,7 @@ class Segment:
     source: Source
     encoded: Encoded
     reading: Reading
-    kept: tuple[Span, ...] = ()
+    kept: tuple[SourceSpan, ...] = ()
     matches: tuple[Match, ...] = ()
     num_unknown: int = 0
     num_shown: int = 0
@@ -204,7 +204,9 @@ class SplitTexts(Generic[Part]):
         return SplitTexts([layout.with_parts(numbered) for layout in self.layouts], segments)
 
 
-def spans_in(place: Span, spans: Sequence[Span] | None) -> Sequence[Span] | None:
-    """Returns the spans within a place of a text, as those of the text there."""
-    first, last = place
+def spans_within(
+    part: SourceSpan, spans: Sequence[SourceSpan] | None
+) -> Sequence[SourceSpan] | None:
+    """Returns the spans within a part of a source, as spans of this part alone."""
+    first, last = part
     return spans and [(b - first, e - first) for b, e in spans if first <= b and e <= last]

@@ -240,6 +240,6 @@ def _exchanged(output: Output, usual: Mapping[Source, str]) -> Output:
         output.links,
         [match for match in segment.matches if match.term.target in output.missing_terms],
         {term.source: usual[Source(term.source, direction)] for term in segment.terms},
-        output.copies.found if output.copies else (),
+        output.copies.in_output if output.copies else (),
     )
     return edited(output, edits)

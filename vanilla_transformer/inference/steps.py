@@ -14,7 +14,7 @@ from vanilla_transformer.inference.reader import Reader
 from vanilla_transformer.inference.segments import Output, Segment
 from vanilla_transformer.model.directions import FirstTokens, with_first_token
 from vanilla_transformer.search import Search, needed_start
-from vanilla_transformer.text.edits import Edit, apply_edits, moved, stripped
+from vanilla_transformer.text.edits import Edit, apply_edits, spans_after, stripped
 from vanilla_transformer.text.kept import Copies
 from vanilla_transformer.text.languages import words_have_spaces
 from vanilla_transformer.text.percent_signs import edits_to_double_signs, edits_to_sign_numbers
@@ -99,7 +99,9 @@ class Steps:
             edits.sort(key=lambda edit: edit.begin)
         text = apply_edits(written, edits)
         origins = {
-            stripped(text, moved(edit.span, edits)): edit.source for edit in edits if edit.source
+            stripped(text, span): edit.in_source
+            for edit, span in zip(edits, spans_after(edits), strict=True)
+            if edit.in_source
         }
         return Output(
             segment,
@@ -139,7 +141,7 @@ class Steps:
             )
         for number, row in zip(wanted, aligned, strict=True):
             output = outputs[number]
-            places = self.reader.target_spans(output)
+            places = self.reader.output_spans(output)
             links = TokenLinks(self.reader.source_spans(output.segment), places, row[: len(places)])
             linked[number] = replace(
                 output,
@@ -198,7 +200,7 @@ def restore(output: Output) -> Output:
         edits = edits_to_keep(output.copies, output.links, terms)
         output = edited(output, edits)
     if output.copies:
-        text, kept = output.text, output.copies.found
+        text, kept = output.text, output.copies.in_output
         signs = edits_to_sign_numbers(segment.text, segment.kept, text, kept)
         output, edits = edited(output, signs) if signs else output, [*edits, *signs]
     return replace(output, restored=tuple(edit.text.strip() for edit in edits if edit.text))

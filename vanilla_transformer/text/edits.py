@@ -5,6 +5,10 @@ from dataclasses import dataclass
 
 Span = tuple[int, int]
 """Begin and end of a part of a text, in characters; an empty span is a position."""
+SourceSpan = Span
+"""A span of a source."""
+OutputSpan = Span
+"""A span of an output of this source."""
 
 
 @dataclass(frozen=True)
@@ -12,13 +16,13 @@ class Edit:
     """Another text for a part of a text; an empty part is a position between two characters.
 
     Attributes:
-        source: The part of the source that the other text stands for. None: there is none.
+        in_source: The part of the source that the other text stands for. None: there is none.
     """
 
     begin: int
     end: int
     text: str
-    source: Span | None = None
+    in_source: SourceSpan | None = None
 
     @property
     def span(self) -> Span:
@@ -33,6 +37,16 @@ def apply_edits(text: str, edits: Sequence[Edit], begin: int = 0, end: int | Non
         parts += [text[position : edit.begin], edit.text]
         position = max(position, edit.end)  # an empty part may lie in the part before it
     return "".join([*parts, text[position:end]])
+
+
+def spans_after(edits: Sequence[Edit]) -> list[Span]:
+    """Returns where the other texts of edits, which are in order, are in the edited text."""
+    spans, grown = list[Span](), 0
+    for edit in edits:
+        begin = edit.begin + grown
+        spans.append((begin, begin + len(edit.text)))
+        grown += len(edit.text) - (edit.end - edit.begin)
+    return spans
 
 
 def moved(span: Span, edits: Sequence[Edit]) -> Span:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import regex
 
-from vanilla_transformer.text.edits import Span, meets, stripped
+from vanilla_transformer.text.edits import OutputSpan, SourceSpan, Span, meets, stripped
 from vanilla_transformer.text.patterns import (
     find_patterns,
     is_invented,
@@ -79,15 +79,22 @@ def with_unknown(text: str, spans: Sequence[Span], unknown: Sequence[Span]) -> l
 
 
 class _Part(NamedTuple):
-    """A kept part of a text.
+    """A kept part of a source, or of its output.
 
     Attributes:
+        span: Where it is in its own text.
         form: The text as parts are compared; see `comparable_form`.
+        origin: Its span in the source; for a part of the output its own span if that is unknown.
     """
 
     span: Span
     text: str
     form: str
+    origin: Span
+
+    def order(self) -> tuple[str, int, Span]:
+        """Returns the key by which equal parts are paired: their numbers, then their order."""
+        return self.form, written_number(self.text), self.origin
 
 
 class Spare(NamedTuple):
@@ -98,7 +105,7 @@ class Spare(NamedTuple):
             many of a part that no translation repeats.
     """
 
-    span: Span
+    span: OutputSpan
     must_go: bool
 
 
@@ -107,59 +114,60 @@ class Copies:
     """The kept parts of a source, and the same parts in its output.
 
     Attributes:
-        found: The spans of these parts in the output, in order.
-        pairs: A span of the source and its span in the output, for parts that both have equally
+        in_output: The spans of these parts in the output, in order.
+        pairs: The span in the source and the span in the output of each part that both have equally
             often. Equal parts are paired in their order.
-        missing: Spans of one text, and how many of them the output lacks.
+        missing: The spans of equal parts in the source, and how many of them the output lacks.
         spare: Other parts of the output.
     """
 
     source: str
     output: str
-    found: Sequence[Span]
-    pairs: Sequence[tuple[Span, Span]]
-    missing: Sequence[tuple[Sequence[Span], int]]
+    in_output: Sequence[OutputSpan]
+    pairs: Sequence[tuple[SourceSpan, OutputSpan]]
+    missing: Sequence[tuple[Sequence[SourceSpan], int]]
     spare: Sequence[Spare]
 
     @classmethod
     def find(
         cls,
         source: str,
-        spans: Sequence[Span],
+        kept: Sequence[SourceSpan],
         output: str,
         flags: frozenset[str] = frozenset(),
-        origins: Mapping[Span, Span] = MappingProxyType({}),
+        origins: Mapping[OutputSpan, SourceSpan] = MappingProxyType({}),
     ) -> "Copies":
         """Compares the kept parts of a source, which may have flags, and of an output.
 
         Args:
-            origins: The part of the source of some parts of the output.
+            origins: For parts of the output, if it is known, the part of the source that they are.
         """
-        texts = [source[slice(*span)] for span in spans]
+        texts = [source[slice(*span)] for span in kept]
         in_output = _spans_in_output(texts, output, flags)
         written = [output[slice(*span)] for span in in_output]
         # Where one side writes %s for the %1$s of the other side, numbers do not count.
         is_numbered = {have_numbers(texts), have_numbers(written)} != {False, True}
-
-        def as_parts(spans: Sequence[Span], texts: Sequence[str]) -> list[_Part]:
-            forms = (comparable_form(text, is_numbered) for text in texts)
-            return list(map(_Part, spans, texts, forms))
-
-        parts = as_parts(spans, texts)
-        found, spare = _shared_out(source, parts, output, as_parts(in_output, written), flags)
+        parts, output_parts = (
+            [
+                _Part(span, text, comparable_form(text, is_numbered), origin)
+                for span, text, origin in zip(spans, texts, origins, strict=True)
+            ]
+            for spans, texts, origins in (
+                (kept, texts, kept),
+                (in_output, written, [origins.get(span, span) for span in in_output]),
+            )
+        )
+        found, spare = _found_and_spare(source, parts, output, output_parts, flags)
         missing = Counter(part.form for part in parts) - Counter(part.form for part in found)
-
-        def in_order(parts: Sequence[_Part], origins: Mapping[Span, Span]) -> list[Span]:
-            def order(part: _Part) -> tuple[str, int, Span]:
-                return part.form, written_number(part.text), origins.get(part.span, part.span)
-
-            return [part.span for part in sorted(parts, key=order) if part.form not in missing]
-
+        paired = (
+            sorted((part for part in side if part.form not in missing), key=_Part.order)
+            for side in (parts, found)
+        )
         return cls(
             source,
             output,
             [part.span for part in found],
-            [*zip(in_order(parts, {}), in_order(found, origins), strict=True)],
+            [(part.span, copy.span) for part, copy in zip(*paired, strict=True)],
             [
                 ([part.span for part in parts if part.form == form], count)
                 for form, count in missing.items()
@@ -189,11 +197,11 @@ def _spans_in_output(parts: Sequence[str], output: str, flags: frozenset[str]) -
     ]
 
 
-def _shared_out(
+def _found_and_spare(
     source: str,
     parts: Sequence[_Part],
     output: str,
-    in_output: Sequence[_Part],
+    output_parts: Sequence[_Part],
     flags: frozenset[str],
 ) -> tuple[list[_Part], list[Spare]]:
     """Divides the parts of an output into those that the source has and spare ones."""
@@ -201,18 +209,20 @@ def _shared_out(
     patterns = dict(find_patterns(output, texts, flags=flags))
     of_source = {pattern for text in texts if (pattern := pattern_of(text))}
     remaining = Counter(part.form for part in parts)
-    extra = Counter(part.form for part in in_output if part.form in remaining) - remaining
+    extra = Counter(part.form for part in output_parts if part.form in remaining) - remaining
     found, spare = list[_Part](), list[Spare]()
-    for part in in_output:
-        span, text, form = part
+    for part in output_parts:
+        span, text, form, _ = part
         pattern = patterns.get(span)
-        is_repeated, is_percent_sign = _beside(found[-1] if found else None, part, output)
+        is_behind = found and not output[found[-1].span[1] : span[0]].strip()
+        before = found[-1].text if is_behind else ""
+        is_repeated = text == before
         # Of two equal parts side by side the second is too many, if one is.
         if remaining[form] and not (is_repeated and extra[form]):
             remaining[form] -= 1
             found.append(part)
-        elif is_percent_sign:  # an ordinary one: a further one is no error
-            continue
+        elif text == "%%" and (is_by_number(output, span[0]) or before[-1:] not in ("", "%")):
+            continue  # the percent sign of a number, or of a part that may stand for one
         elif extra[form]:
             extra[form] -= 1
             spare.append(Spare(span, is_repeated or may_not_repeat(text)))
@@ -221,15 +231,3 @@ def _shared_out(
         elif pattern in of_source:
             spare.append(Spare(span, must_go=False))
     return found, spare
-
-
-def _beside(last: _Part | None, part: _Part, output: str) -> tuple[bool, bool]:
-    """Returns whether a part repeats the last one, and whether it is a percent sign of a number.
-
-    The first holds only directly behind that part. The second holds for a `%%` beside a number, or
-    directly behind a part that may stand for one.
-    """
-    is_behind = last and not output[last.span[1] : part.span[0]].strip()
-    before = last.text if last and is_behind else ""
-    by_number = is_by_number(output, part.span[0]) or before[-1:] not in ("", "%")
-    return part.text == before, part.text == "%%" and by_number

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import regex
 
-from vanilla_transformer.text.edits import Edit, Span, apply_edits
+from vanilla_transformer.text.edits import Edit, OutputSpan, SourceSpan, Span, apply_edits
 from vanilla_transformer.text.patterns import find_patterns
 from vanilla_transformer.text.printf import PRINTF_PART
 
@@ -15,13 +15,13 @@ NUMBER = regex.compile(r"(%\s?)?(?<![\p{L}\p{N}_.,])(\d+(?:[.,]\d+)*)(?![\p{Lati
 
 
 def edits_to_double_signs(
-    source: str, spans: Sequence[Span], output: str, flags: frozenset[str] = frozenset()
+    source: str, kept: Sequence[SourceSpan], output: str, flags: frozenset[str] = frozenset()
 ) -> list[Edit]:
     """Finds the edits that double the percent signs of an output, if its source doubles its own."""
-    parts = [source[slice(*span)] for span in spans]
+    parts = [source[slice(*span)] for span in kept]
     if not ("%" in output and any(map(_doubles, parts))):
         return []
-    if _signs_outside(source, spans):
+    if _signs_outside(source, kept):
         return []
     others = [
         (begin, end)
@@ -45,16 +45,17 @@ def _signs_outside(text: str, parts: Iterable[Span]) -> list[int]:
 
 
 def edits_to_sign_numbers(
-    source: str, spans: Sequence[Span], output: str, found: Sequence[Span]
+    source: str, kept: Sequence[SourceSpan], output: str, copies: Sequence[OutputSpan]
 ) -> list[Edit]:
     """Finds the edits that give numbers of an output the percent signs of its source.
 
     A number that the source has without a sign, too, gets none.
 
     Args:
-        spans: The kept parts of the source, which are no such numbers; `found` are the output's.
+        kept: The kept parts of the source, which are no such numbers.
+        copies: The kept parts of the output.
     """
-    in_source, in_output = _numbers(source, spans), _numbers(output, found)
+    in_source, in_output = _numbers(source, kept), _numbers(output, copies)
     lost = Counter(number for number, sign, _ in in_source if sign)
     lost -= Counter(number for number, sign, _ in in_output if sign)
     bare, edits = {number for number, sign, _ in in_source if not sign}, list[Edit]()

@@ -5,7 +5,7 @@ from itertools import count
 
 import regex
 
-from vanilla_transformer.text.edits import Edit, Span
+from vanilla_transformer.text.edits import Edit, OutputSpan, SourceSpan, Span
 
 # A conversion of printf is %, flags, a width and a size, and a letter.
 SIZE = r"(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[zjtLq])?"
@@ -94,11 +94,13 @@ def may_be_numbered(flags: Collection[str]) -> bool:
     return bool(names & _NUMBERED) and "python" not in names
 
 
-def edits_to_number(source: str, output: str, pairs: Iterable[tuple[Span, Span]]) -> list[Edit]:
+def edits_to_number(
+    source: str, output: str, pairs: Iterable[tuple[SourceSpan, OutputSpan]]
+) -> list[Edit]:
     """Finds the edits that number the placeholders of an output, if their order is another one.
 
     Args:
-        pairs: A part of the source and its part of the output.
+        pairs: The span of a part in the source, and its span in the output.
     """
     values = [(span, part) for span, part in sorted(pairs) if can_be_numbered(output[slice(*part)])]
     of_source = [source[slice(*span)] for span, _ in values]

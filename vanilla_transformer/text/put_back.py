@@ -11,7 +11,7 @@ from itertools import product
 
 import regex
 
-from vanilla_transformer.text.edits import Edit, Span, meets, stripped
+from vanilla_transformer.text.edits import Edit, OutputSpan, SourceSpan, meets, stripped
 from vanilla_transformer.text.kept import Copies
 from vanilla_transformer.text.languages import is_spaced_script_at
 from vanilla_transformer.text.patterns import is_part_at, pattern_of
@@ -27,26 +27,28 @@ letters that are no copy ("v" of "v%d" for "%.1f"), at 0.6 damaged copies stay b
 """
 
 
-def edits_to_keep(copies: Copies, links: TokenLinks, protected: Sequence[Span] = ()) -> list[Edit]:
+def edits_to_keep(
+    copies: Copies, links: TokenLinks, protected: Sequence[OutputSpan] = ()
+) -> list[Edit]:
     """Finds the edits after which an output has each kept part as often as its source.
 
     The edits are in order, and do not overlap. Protected parts of the output, such as terms, stay
     as they are.
     """
     source, output = copies.source, copies.output
-    taken, spare = [*copies.found], [part.span for part in copies.spare]
+    taken, spare = [*copies.in_output], [part.span for part in copies.spare]
     # Of equal parts, those whose linked words hold no copy are the first to count as missing.
     lacking = [
         span
         for alike, count in copies.missing
         for span in sorted(
-            alike, key=lambda span: any(meets(part, taken) for part in links.of_source(span))
+            alike, key=lambda span: any(meets(part, taken) for part in links.linked_with(span))
         )[:count]
     ]
     taken += protected
     edits: list[Edit] = []
     for span in sorted(lacking):
-        edit = replace(_edit_for(source, span, output, links, spare, taken), source=span)
+        edit = replace(_edit_for(source, span, output, links, spare, taken), in_source=span)
         spare = [part for part in spare if not meets(part, [edit.span])]
         part = edit.text.strip()
         before, _, behind = edit.text.partition(part)
@@ -66,15 +68,15 @@ def edits_to_keep(copies: Copies, links: TokenLinks, protected: Sequence[Span] =
 
 def _edit_for(
     source: str,
-    span: Span,
+    span: SourceSpan,
     output: str,
     links: TokenLinks,
-    spare: Sequence[Span],
-    taken: Sequence[Span],
+    spare: Sequence[OutputSpan],
+    taken: Sequence[OutputSpan],
 ) -> Edit:
     """Finds the edit that brings a kept part back: over a copy or another part, or into a gap."""
     text = source[slice(*span)]
-    linked = [part for part in links.of_source(span) if not meets(part, taken)]
+    linked = [part for part in links.linked_with(span) if not meets(part, taken)]
     copy = _exact_copy(text, output, [*taken, *spare])
     copy = copy or _damaged_copy(text, output, linked, spare, taken)
     if copy is None and spare:  # another part stands for it, best one that is linked with it
@@ -89,7 +91,7 @@ def _edit_for(
     return Edit(gap, gap, " " * bool(has_space) + text + " " * ends_word)
 
 
-def _exact_copy(text: str, output: str, others: Sequence[Span]) -> Span | None:
+def _exact_copy(text: str, output: str, others: Sequence[OutputSpan]) -> OutputSpan | None:
     """Finds a copy that is no part of its own, since it touches a letter or is there twice."""
     written = f"(?:{regex.escape(text)})+"
     if text.startswith("&"):  # or the sign that a reference stands for
@@ -99,8 +101,12 @@ def _exact_copy(text: str, output: str, others: Sequence[Span]) -> Span | None:
 
 
 def _damaged_copy(
-    text: str, output: str, linked: Sequence[Span], spare: Sequence[Span], taken: Sequence[Span]
-) -> Span | None:
+    text: str,
+    output: str,
+    linked: Sequence[OutputSpan],
+    spare: Sequence[OutputSpan],
+    taken: Sequence[OutputSpan],
+) -> OutputSpan | None:
     """Finds what the model wrote for a part, if it is similar: it is linked with the part."""
     if not linked:
         return None
@@ -120,13 +126,15 @@ def _damaged_copy(
     return (begin, end) if is_similar and not meets((begin, end), taken) else None
 
 
-def _gap(span: Span, output: str, links: TokenLinks, taken: Sequence[Span], is_glued: bool) -> int:
+def _gap(
+    span: SourceSpan, output: str, links: TokenLinks, taken: Sequence[OutputSpan], is_glued: bool
+) -> int:
     """Returns the position of a kept part: behind the translation of the text before it.
 
     A glued part touches only the text behind it, and goes directly before its translation.
     """
-    ends = [(n, end) for (_, end), n in links.pairs() if links.sources[n][1] <= span[0]]
-    begins = [(n, begin) for (begin, _), n in links.pairs() if links.sources[n][0] >= span[1]]
+    ends = [(n, end) for (_, end), n in links.pairs() if links.in_source[n][1] <= span[0]]
+    begins = [(n, begin) for (begin, _), n in links.pairs() if links.in_source[n][0] >= span[1]]
     nearest = [max(ends, default=None), min(begins, default=None)]
     if is_glued:  # the nearest token behind it counts first
         nearest.reverse()

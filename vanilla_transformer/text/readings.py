@@ -10,7 +10,7 @@ from typing import Any, Self
 import regex
 
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE, ZERO_WIDTH
-from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, moved
+from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, moved, spans_after
 from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.languages import is_spaced_script_at, word_parts
 from vanilla_transformer.text.put_back import with_needed_spaces
@@ -43,12 +43,10 @@ class Reading:
     @cached_property
     def undone(self) -> list[Edit]:
         """The edits that make the original of the text that the model reads."""
-        undone, grown = [], 0
-        for edit in self.edits:
-            begin, original = edit.begin + grown, self.original[edit.begin : edit.end]
-            undone.append(Edit(begin, begin + len(edit.text), original, edit.source))
-            grown += len(edit.text) - len(original)
-        return undone
+        return [
+            Edit(*span, self.original[slice(*edit.span)], edit.in_source)
+            for edit, span in zip(self.edits, spans_after(self.edits), strict=True)
+        ]
 
     def in_original(self, span: Span) -> Span:
         """Returns the part of the original that a part of the read text stands for."""
@@ -90,8 +88,8 @@ class Reading:
             if output[first[1] : second[0]] == " "
         ]
         for space in self.spaces:
-            before = [links.of_source(word) for word in words if word[1] == space.begin]
-            behind = [links.of_source(word) for word in words if word[0] == space.end]
+            before = [links.linked_with(word) for word in words if word[1] == space.begin]
+            behind = [links.linked_with(word) for word in words if word[0] == space.end]
             for first, second in gaps:
                 gap = first[1], second[0]
                 is_linked = meets(first, chain(*before)) and meets(second, chain(*behind))
@@ -193,7 +191,7 @@ class StandIns:
         tokens = [Edit(*span, edit.text) for span, edit in pairs if edit.text]
         reading = Reading(text, tokens).without([span for span, edit in pairs if not edit.text])
         edits = [
-            replace(edit, source=of_source.span)
+            replace(edit, in_source=of_source.span)
             for edit in reading.edits
             for span, of_source in pairs
             if meets(span, [edit.span])

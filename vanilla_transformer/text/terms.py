@@ -14,7 +14,7 @@ from unicodedata import normalize
 import regex
 
 from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
-from vanilla_transformer.text.edits import Edit, Span, meets
+from vanilla_transformer.text.edits import Edit, OutputSpan, Span, meets
 from vanilla_transformer.text.languages import is_spaced_script_at, lemma, letter_runs, word_parts
 from vanilla_transformer.text.token_links import TokenLinks
 
@@ -78,12 +78,12 @@ class Glossary:
                     f"{same.target!r} and as {term.target!r}: leave one out."
                 )
 
-    def find(self, text: str, language: str | None, kept: Sequence[Span] = ()) -> list[Match]:
+    def find(self, text: str, language: str | None, protected: Sequence[Span] = ()) -> list[Match]:
         """Finds the terms of a text, in order: if some overlap, the longest, then the first.
 
         Args:
             language: The tag of the text's language; None: inflected forms are not known.
-            kept: Spans without terms.
+            protected: Parts of the text in which no term counts.
         """
         if not self.terms:
             return []
@@ -101,7 +101,7 @@ class Glossary:
         taken: list[Match] = []
         # `sorted` is stable: exact forms come before inflected ones.
         for match in sorted(matches, key=lambda match: (match.span[0] - match.span[1], match.span)):
-            if not meets(match.span, [*kept, *(other.span for other in taken)]):
+            if not meets(match.span, [*protected, *(other.span for other in taken)]):
                 taken.append(match)
         return sorted(taken, key=lambda match: match.span)
 
@@ -130,12 +130,12 @@ def _key_of(word: str, language: str | None, case: bool, inflected: bool) -> str
 
 
 def targets_in(
-    output: str, terms: Iterable[Term], language: str | None, kept: Sequence[Span] = ()
+    output: str, terms: Iterable[Term], language: str | None, protected: Sequence[OutputSpan] = ()
 ) -> list[Match]:
     """Finds the targets of terms in an output, in these or inflected forms; see `Glossary.find`."""
     targets = (target for term in terms for target in term.target_finder.terms)
     by_key = {target.key(None, False): target for target in targets}
-    return Glossary(by_key.values()).find(output, language, kept)
+    return Glossary(by_key.values()).find(output, language, protected)
 
 
 def missing_targets(
@@ -161,7 +161,7 @@ def edits_to_exchange(
     links: TokenLinks,
     matches: Iterable[Match],
     usual: Mapping[str, str],
-    kept: Sequence[Span] = (),
+    protected: Sequence[OutputSpan] = (),
 ) -> list[Edit]:
     """Finds the edits that put targets of terms in the place of what is linked with the terms.
 
@@ -171,18 +171,19 @@ def edits_to_exchange(
     Args:
         matches: The terms of the source whose targets the output lacks.
         usual: The usual translation of each term.
-        kept: Spans of the output that stay.
+        protected: Parts of the output that no edit changes.
     """
     edits: list[Edit] = []
     for match in matches:
-        linked, word = links.of_source(match.span), regex.escape(usual[match.term.source]) or "(?!)"
+        linked = links.linked_with(match.span)
+        word = regex.escape(usual[match.term.source]) or "(?!)"
         alone = {
             found.span() for found in regex.finditer(rf"(?<!{_JOINED}){word}(?!{_JOINED})", output)
         }
         spans: list[Span] = [found.span() for found in regex.finditer(word, output)]
         spans = [span for span in spans if span in alone or meets(span, linked)]
         for begin, end in spans or _words_in(output, linked)[-1:]:
-            if not meets((begin, end), [*kept, *(edit.span for edit in edits)]):
+            if not meets((begin, end), [*protected, *(edit.span for edit in edits)]):
                 edits.append(Edit(begin, end, match.term.target, match.span))
     return sorted(edits, key=lambda edit: edit.begin)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from vanilla_transformer.text.edits import Edit, Span, meets, moved, stripped
+from vanilla_transformer.text.edits import Edit, OutputSpan, SourceSpan, meets, moved, spans_after
 
 
 @dataclass(frozen=True)
@@ -11,22 +11,22 @@ class TokenLinks:
     """The spans of the tokens of a source and its output, and the links between these tokens.
 
     Attributes:
-        sources: The span of each source token.
-        targets: The span of each target token in the output.
-        aligned: Index of a source token for each target token.
+        in_source: The span of each token of the source.
+        in_output: The span of each token of the output.
+        aligned: For each token of the output the index of a token of the source.
     """
 
-    sources: Sequence[Span]
-    targets: Sequence[Span]
+    in_source: Sequence[SourceSpan]
+    in_output: Sequence[OutputSpan]
     aligned: Sequence[int]
 
-    def of_source(self, span: Span) -> list[Span]:
-        """Returns the parts of the output that are linked with a part of the source."""
-        return sorted(part for part, index in self.pairs() if meets(self.sources[index], [span]))
+    def linked_with(self, span: SourceSpan) -> list[OutputSpan]:
+        """Returns the spans of the output's tokens that are linked with a part of the source."""
+        return sorted(part for part, index in self.pairs() if meets(self.in_source[index], [span]))
 
-    def pairs(self) -> Iterator[tuple[Span, int]]:
-        """Yields the parts of the output, each with the index of its source token."""
-        pairs = zip(self.targets, self.aligned, strict=False)
+    def pairs(self) -> Iterator[tuple[OutputSpan, int]]:
+        """Yields the span of each token of the output, and the index of its source token."""
+        pairs = zip(self.in_output, self.aligned, strict=False)
         return (pair for pair in pairs if pair[0][0] < pair[0][1])  # special tokens have no text
 
     def then(self, further: "TokenLinks") -> "TokenLinks":
@@ -36,28 +36,29 @@ class TokenLinks:
             (part, index)
             for part, middle in further.pairs()
             for linked, index in own
-            if meets(linked, [further.sources[middle]])
+            if meets(linked, [further.in_source[middle]])
         ]
-        return TokenLinks(self.sources, [part for part, _ in pairs], [index for _, index in pairs])
+        return TokenLinks(self.in_source, [p for p, _ in pairs], [index for _, index in pairs])
 
     def edited(self, edits: Sequence[Edit]) -> "TokenLinks":
-        """Returns the links into an edited output; an edit with a source is one token in it."""
-        new_parts = [edit for edit in edits if edit.source]
+        """Returns the links into an edited output, in which an edit `in_source` is one token."""
+        new = [
+            (edit.in_source, edit, begin)
+            for edit, (begin, _) in zip(edits, spans_after(edits), strict=True)
+            if edit.in_source
+        ]
         pairs = [
             (moved(part, edits), index)
-            for part, index in zip(self.targets, self.aligned, strict=True)
-            if not any(e.begin <= part[0] < part[1] <= e.end for e in new_parts)
+            for part, index in zip(self.in_output, self.aligned, strict=True)
+            if not any(e.begin <= part[0] < part[1] <= e.end for _, e, _ in new)
         ]
-        sources, grown = list(self.sources), 0
-        for edit in edits:
-            if edit.source:
-                new = stripped(edit.text, (0, len(edit.text)))  # needed spaces are no part of it
-                part = new[0] + edit.begin + grown, new[1] + edit.begin + grown
-                of_source = [n for n, span in enumerate(sources) if meets(span, [edit.source])]
-                if not of_source:  # the model has not read this part
-                    of_source = [len(sources)]
-                    sources.append(edit.source)
-                pairs += [(part, index) for index in of_source]
-            grown += len(edit.text) - (edit.end - edit.begin)
+        in_source = list(self.in_source)
+        for origin, edit, begin in new:
+            begin += len(edit.text) - len(edit.text.lstrip())  # needed spaces are no part of it
+            indices = [n for n, span in enumerate(in_source) if meets(span, [origin])]
+            if not indices:  # the model has not read this part
+                indices = [len(in_source)]
+                in_source.append(origin)
+            pairs += [((begin, begin + len(edit.text.strip())), index) for index in indices]
         pairs.sort()
-        return TokenLinks(sources, [part for part, _ in pairs], [index for _, index in pairs])
+        return TokenLinks(in_source, [part for part, _ in pairs], [index for _, index in pairs])
