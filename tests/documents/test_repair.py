@@ -9,15 +9,15 @@ from vanilla_transformer.inference.job import Job, JobText
 from vanilla_transformer.inference.memory_use import LEAST_REPAIRED, MemoryUse
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.model.directions import Direction
-from vanilla_transformer.text.languages import unbroken_parts
 from vanilla_transformer.text.memory import Suggestion
 from vanilla_transformer.text.token_links import TokenLinks
+from vanilla_transformer.text.words import spaced_words
 
 
 def repaired(texts, output, links):
     """Repairs a translation; the links name a word of the text for each of the output."""
     text, source, target = texts
-    parts = [unbroken_parts(side) for side in (text, output)]
+    parts = [spaced_words(side) for side in (text, output)]
     return repair(text, Suggestion(source, target, 0.7), output, TokenLinks(*parts, links))
 
 
@@ -64,7 +64,7 @@ def test_files_that_can_say_so_have_proposals(name, similarity, expected):
     head = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
     content = f'{{"a": "{text}"}}' if name == "a.json" else f'{head}msgid "{text}"\nmsgstr ""\n'
     document, output = read_document(name, content.encode()), "Das neue Dokument öffnen."
-    links = TokenLinks(unbroken_parts(text), unbroken_parts(output), [1, 2, 3, 0])
+    links = TokenLinks(spaced_words(text), spaced_words(output), [1, 2, 3, 0])
     known = Suggestion(source, target, similarity)
     translated = Translation(output, from_memory=known, links=links, quality=20.0)
     is_repaired = document.marks_doubt and similarity >= LEAST_REPAIRED

@@ -9,14 +9,13 @@ from vanilla_transformer.language_tags import closest_tag, language_name, standa
 from vanilla_transformer.text.detection import are_related, detect
 from vanilla_transformer.text.languages import (
     is_spaced_script_at,
-    lemma,
     letters_of,
     sentences_have_spaces,
     tag_of_texts,
-    word_borders,
     words_have_spaces,
 )
 from vanilla_transformer.text.sentences import sentence_ends
+from vanilla_transformer.text.words import lemma, word_borders
 from vanilla_transformer.training.metrics import joint_score_tokenizer, score_tokenizer
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from vanilla_transformer.text.edits import Edit, apply_edits
 from vanilla_transformer.text.kept import kept_spans
-from vanilla_transformer.text.languages import unbroken_parts
 from vanilla_transformer.text.readings import Reading, StandIns, edits_of_other_spaces
 from vanilla_transformer.text.token_links import TokenLinks
+from vanilla_transformer.text.words import spaced_words
 
 TOKENS = StandIns(tuple(f"<ph{number}>" for number in range(1, 9)))
 
@@ -82,7 +82,7 @@ def test_signs_that_are_not_seen_within_words_are_read_as_a_space_or_not_at_all(
 def test_other_white_space_returns_between_the_same_words(text, output, links, restored):
     reading = Reading(text, edits_of_other_spaces(text))
     words = [match.span() for match in re.finditer("[^\\s\u200b\u2060]+", text)]
-    edits = reading.edits_of_spaces(output, TokenLinks(words, unbroken_parts(output), links))
+    edits = reading.edits_of_spaces(output, TokenLinks(words, spaced_words(output), links))
     assert apply_edits(output, edits) == restored
 
 

@@ -23,6 +23,7 @@ from vanilla_transformer.text import (
     put_back,
     readings,
     repetition,
+    words,
 )
 
 _CLASSES = {"w": r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}", "d": r"\p{Nd}"}
@@ -99,14 +100,14 @@ def script() -> str:
         "SHARE": _literal(percent_signs.SHARE.pattern, "uy"),
         "BY_NUMBER": _literal(printf.BY_NUMBER.pattern, "uy"),
         "LINE_BREAKS": _literal(lines.LINE_BREAKS.pattern, "gu"),
-        "REPEATED_WORDS": _literal(repetition.WORDS.pattern, "gu"),
-        "REPEATED_PART": _literal(repetition.PART.pattern, "gu"),
+        "REPEATED_WORDS": _literal(repetition.REPEATED_WORDS.pattern, "gu"),
+        "REPEATED_PART": _literal(repetition.REPEATED_PART.pattern, "gu"),
         "NO_WORD": _literal(repetition.NO_WORD.pattern, "gu"),
         "SPACELESS": _literal(languages.SPACELESS.pattern),
         "ZERO_WIDTH": _literal(rf"^[{ZERO_WIDTH}]+$"),
         "INVISIBLE": _literal(readings.INVISIBLE.pattern, "uy"),
         "OTHER_SPACE": _literal(readings.OTHER_SPACE.pattern, "gu"),
-        "WORDS": _literal(languages.WORDS.pattern, "gv"),
+        "WORDS": _literal(words.WORDS.pattern, "gv"),
         "SURROUNDED": _literal(rf"^([\s{ZERO_WIDTH}]*)(.*?)([\s{ZERO_WIDTH}]*)$", "su"),
         "NUMBER": _literal(percent_signs.NUMBER.pattern, "gu"),
         "SIMILAR": str(put_back.SIMILAR),

@@ -34,7 +34,8 @@ from vanilla_transformer.files.tables import cache_folder, write_tables
 from vanilla_transformer.files.text_files import read_line_pairs, read_lines, suffix_of
 from vanilla_transformer.files.tmx import read_tmx
 from vanilla_transformer.text.columns import LANGUAGE_COLUMNS, LINKS
-from vanilla_transformer.text.word_alignment import count_words, parse_links
+from vanilla_transformer.text.word_alignment import parse_links
+from vanilla_transformer.text.words import aligner_words
 
 _LONGEST_FIELD = 2**31 - 1
 _ROWS_OF_A_CHUNK = 20_000
@@ -305,7 +306,7 @@ def _read_links(path: str) -> Iterator[tuple[str]]:
 def _check_words(pairs: Dataset, path: str) -> None:
     """Refuses links to words that a text does not have, unless the pair will be skipped."""
     for number, row in enumerate(pairs, start=1):
-        counts = [count_words(row[side] or "") for side in ("source", "target")]
+        counts = [len(aligner_words(row[side] or "")) for side in ("source", "target")]
         for link in parse_links(row[LINKS]) if all(counts) else ():
             for side, index, words in zip(("source", "target"), link, counts, strict=True):
                 if index >= words:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, trainers
 
 from vanilla_transformer.text.edits import Span
-from vanilla_transformer.text.languages import letter_runs
+from vanilla_transformer.text.words import letter_runs
 
 _ROUNDS = 5  # as in fast_align
 _TENSION = 4.0  # of the diagonal, as fast_align begins with

@@ -21,8 +21,9 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TO
 from vanilla_transformer.text.columns import languages_of, split_tag
 from vanilla_transformer.text.edits import Span, apply_edits, meets
 from vanilla_transformer.text.kept import kept_spans
-from vanilla_transformer.text.languages import is_spaced_script_at, lemma
+from vanilla_transformer.text.languages import is_spaced_script_at
 from vanilla_transformer.text.terms import edits_to_annotate
+from vanilla_transformer.text.words import lemma
 
 _SHARE = 0.5  # of the pairs
 _LEARNT_FROM = 50_000  # pairs of each direction

@@ -14,8 +14,8 @@ import regex
 
 from vanilla_transformer.text.edits import Span, inner_positions, stripped
 from vanilla_transformer.text.kept import Copies, kept_spans
-from vanilla_transformer.text.languages import word_borders
 from vanilla_transformer.text.token_links import TokenLinks
+from vanilla_transformer.text.words import word_borders
 
 _SIGNS = regex.compile(r"[\p{P}\s]*")
 _REACH = 12

@@ -18,8 +18,8 @@ from vanilla_transformer.documents.aligned_words import AlignedWords
 from vanilla_transformer.documents.marked_text import MarkedText
 from vanilla_transformer.model.tokenization_vanilla_transformer import ZERO_WIDTH
 from vanilla_transformer.text.edits import Span, stripped
-from vanilla_transformer.text.languages import word_borders
 from vanilla_transformer.text.token_links import TokenLinks
+from vanilla_transformer.text.words import word_borders
 
 _CLOSING = regex.compile(r"[\s\p{Pe}\p{Pf}\p{Po}]")
 _SPACED_SIGNS = frozenset("!?:;\u00ab\u00bb")  # French puts a space between these and a word

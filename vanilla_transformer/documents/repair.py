@@ -13,9 +13,10 @@ import regex
 
 from vanilla_transformer.text.edits import Span, meets
 from vanilla_transformer.text.kept import Copies, kept_spans
-from vanilla_transformer.text.languages import is_spaced_script_at, unbroken_parts
+from vanilla_transformer.text.languages import is_spaced_script_at
 from vanilla_transformer.text.memory import Suggestion
 from vanilla_transformer.text.token_links import TokenLinks
+from vanilla_transformer.text.words import spaced_words
 
 _SIGN = regex.compile(r"\W")
 
@@ -61,7 +62,7 @@ def repair(text: str, known: Suggestion, output: str, links: TokenLinks) -> str:
 
 
 def _words(text: str) -> list[_Word]:
-    spans = [(0, 0), *unbroken_parts(text)]
+    spans = [(0, 0), *spaced_words(text)]
     return [_Word(text[a:b], text[b:c], (b, c)) for (_, a), (b, c) in pairwise(spans)]
 
 

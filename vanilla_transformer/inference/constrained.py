@@ -17,7 +17,8 @@ from transformers import GenerationConfig
 
 from vanilla_transformer.model.inputs import end_tokens_of
 from vanilla_transformer.search import Search
-from vanilla_transformer.text.languages import word_parts, words_have_spaces
+from vanilla_transformer.text.languages import words_have_spaces
+from vanilla_transformer.text.words import words_and_signs
 from vanilla_transformer.tokenizer_sides import vocabulary_of
 
 Ids = tuple[int, ...]
@@ -69,7 +70,7 @@ class WordJoins(NamedTuple):
 
 
 def _divides_word(text: str, position: int) -> bool:
-    return any(begin < position < end for begin, end in word_parts(text))
+    return any(begin < position < end for begin, end in words_and_signs(text))
 
 
 def ids_of_term(tokenizer: Any, term: str, language: str | None) -> TermIds | None:

@@ -26,9 +26,10 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TO
 from vanilla_transformer.text.capitals import to_upper
 from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets
 from vanilla_transformer.text.kept import kept_spans
-from vanilla_transformer.text.languages import is_spaced_script_at, word_parts
+from vanilla_transformer.text.languages import is_spaced_script_at
 from vanilla_transformer.text.patterns import find_patterns
 from vanilla_transformer.text.printf import takes_next_value
+from vanilla_transformer.text.words import words_and_signs
 
 LEAST_SIMILARITY = 0.6
 """Smallest similarity at which a stored translation is proposed in place of a model's.
@@ -123,7 +124,7 @@ class _Skeleton:
         body = apply_edits(text[:end], [Edit(begin, end, _PART) for begin, end in self.spans])
         self.body = " ".join(normalize("NFC", body).split())
         self.breaks = _BREAK.findall(text.strip())
-        words = (self.body[slice(*span)] for span in word_parts(self.body))
+        words = (self.body[slice(*span)] for span in words_and_signs(self.body))
         self.written = [word for word in words if word == _PART or _WORD.search(word)]
         self.words = [word.lower() for word in self.written]
 

@@ -12,9 +12,10 @@ import regex
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE, ZERO_WIDTH
 from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, moved, spans_after
 from vanilla_transformer.text.kept import kept_spans
-from vanilla_transformer.text.languages import is_spaced_script_at, word_parts
+from vanilla_transformer.text.languages import is_spaced_script_at
 from vanilla_transformer.text.put_back import with_needed_spaces
 from vanilla_transformer.text.token_links import TokenLinks
+from vanilla_transformer.text.words import words_and_signs
 
 _TOKEN = regex.compile(r"<ph\d>|%[^\s%]*?[a-zA-Z](?:%%)?")
 OTHER_SPACE = regex.compile(
@@ -81,10 +82,10 @@ class Reading:
 
     def edits_of_spaces(self, output: str, links: TokenLinks) -> list[Edit]:
         """Returns the edits that put other white space than a space between the same words."""
-        words, edits = word_parts(self.original), dict[Span, Edit]()
+        words, edits = words_and_signs(self.original), dict[Span, Edit]()
         gaps = [
             (first, second)
-            for first, second in pairwise(word_parts(output))
+            for first, second in pairwise(words_and_signs(output))
             if output[first[1] : second[0]] == " "
         ]
         for space in self.spaces:

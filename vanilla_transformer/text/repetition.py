@@ -17,8 +17,8 @@ three letters. Chinese characters, which are more than an alphabet, hold as much
 """
 
 # One to six words; a part of a word, with what joins it to the next: "LDAP-DAP-DAP-DAP".
-WORDS = regex.compile(rf"(?:^| )((?:\w+ ){{0,5}}\w+)(?: \1){{{_TIMES - 1},}}(?= |$)")
-PART = regex.compile(
+REPEATED_WORDS = regex.compile(rf"(?:^| )((?:\w+ ){{0,5}}\w+)(?: \1){{{_TIMES - 1},}}(?= |$)")
+REPEATED_PART = regex.compile(
     rf"((?:\w{{2,12}}?|[\p{{Han}}\p{{Hiragana}}\p{{Katakana}}\p{{Thai}}])[-.,_/]?)"
     rf"\1{{{_TIMES - 1},}}"
 )
@@ -39,5 +39,5 @@ def repeats_itself(text: str) -> bool:
     """
     text = text.casefold()
     words = NO_WORD.sub(" ", text).strip()
-    found = (*WORDS.finditer(words), *PART.finditer(text))
+    found = (*REPEATED_WORDS.finditer(words), *REPEATED_PART.finditer(text))
     return any(_LETTER.search(match[1]) for match in found)

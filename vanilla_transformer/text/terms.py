@@ -15,8 +15,9 @@ import regex
 
 from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
 from vanilla_transformer.text.edits import Edit, OutputSpan, Span, meets
-from vanilla_transformer.text.languages import is_spaced_script_at, lemma, letter_runs, word_parts
+from vanilla_transformer.text.languages import is_spaced_script_at
 from vanilla_transformer.text.token_links import TokenLinks
+from vanilla_transformer.text.words import lemma, letter_runs, words_and_signs
 
 _JOINED = r"[\p{Katakana}\u30fc\p{Latin}]"  # letters that make one word
 _HIRAGANA = regex.compile(r"\p{Hiragana}+")
@@ -42,13 +43,13 @@ class Term:
 
     def key(self, language: str | None, inflected: bool) -> Key:
         """Returns the key of the source, part by part: equal texts have equal keys."""
-        parts = (self.source[slice(*span)] for span in word_parts(self.source))
+        parts = (self.source[slice(*span)] for span in words_and_signs(self.source))
         return tuple(_key_of(part, language, self.case, inflected) for part in parts)
 
     @cached_property
     def target_finder(self) -> "Glossary":
         """Finds the target in an output; a name such as "iPhone" is written in one way alone."""
-        words = [self.target[slice(*span)] for span in word_parts(self.target)]
+        words = [self.target[slice(*span)] for span in words_and_signs(self.target)]
         is_name = any(word[1:] != word[1:].lower() for word in words)
         return Glossary([Term(self.target, self.target, case=is_name, exact=is_name)])
 
@@ -87,7 +88,7 @@ class Glossary:
         """
         if not self.terms:
             return []
-        spans = word_parts(text)
+        spans = words_and_signs(text)
         matches: list[Match] = []
         for (case, inflected), table in self._tables_of(language).items():
             parts = [_key_of(text[slice(*span)], language, case, inflected) for span in spans]

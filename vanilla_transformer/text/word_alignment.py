@@ -1,19 +1,19 @@
 """Links between the words of two texts: Pharaoh's format, and token links.
 
-A word is text between ASCII white space, as for other aligners: with a no-break space, `10 000` is
-one word. A link (source, target) names two words, or two tokens, by their indices from 0. Pharaoh's
-format writes the links of a pair of texts on one line: `0-0 1-2 2-1`.
+A word is one of `aligner_words`: with a no-break space, `10 000` is one word. A link (source,
+target) names two words, or two tokens, by their indices from 0. Pharaoh's format writes the links
+of a pair of texts on one line: `0-0 1-2 2-1`.
 """
 
 import re
 from collections.abc import Iterable, Sequence
 
 from vanilla_transformer.text.edits import Span
+from vanilla_transformer.text.words import aligner_words
 
 Link = tuple[int, int]
 Links = tuple[Link, ...]
 
-_WORD = re.compile(r"[^ \t\n\v\f\r]+")
 _LINK = re.compile(r"([0-9]+)-([0-9]+)")
 
 
@@ -41,18 +41,13 @@ def words_of_spans(text: str, spans: Sequence[Span]) -> list[range]:
         white space only; several where a token spans white space.
     """
     word_at = [-1] * len(text)
-    for index, match in enumerate(_WORD.finditer(text)):
-        word_at[match.start() : match.end()] = [index] * len(match[0])
+    for index, (begin, end) in enumerate(aligner_words(text)):
+        word_at[begin:end] = [index] * (end - begin)
     ranges = []
     for begin, end in spans:
         inside = [index for index in word_at[begin:end] if index >= 0]
         ranges.append(range(inside[0], inside[-1] + 1) if inside else range(0))
     return ranges
-
-
-def count_words(text: str) -> int:
-    """Returns the number of words of a text."""
-    return sum(1 for _ in _WORD.finditer(text))
 
 
 def word_links(
