@@ -74,7 +74,7 @@ def kept_table() -> str:
     lines = [head, "|---|---|---|---|"]
     for row in PATTERNS:
         cells = [code_name(text).replace("|", r"\|") for text in (row.example, row.prose)]
-        removed = "is taken out" if row.is_sure else ""
+        removed = "is taken out" if row.is_unambiguous else ""
         lines.append(f"| {row.kind} | {' | '.join(cells)} | {removed} |")
     return "\n".join(lines) + "\n"
 

@@ -201,7 +201,7 @@ def test_numbers_of_values_count_over_all_sentences(translator):
 def test_a_line_whose_values_would_change_places_stays(translator, heard):
     texts = [WIDTH, "The file %s has %d lines."]
     stays, translated = translator.translate(texts, tgt_lang="ja", return_scores=True)
-    assert (stays.text, stays.stays, translated.stays) == (WIDTH, True, False)
+    assert (stays.text, stays.untranslated, translated.untranslated) == (WIDTH, True, False)
     assert translated.text != texts[1]
     assert "text 1:" in "".join(heard.messages)
 

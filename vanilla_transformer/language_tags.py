@@ -1,6 +1,6 @@
 """Tags of languages: of BCP 47 ("en", "zh-Hant", "pt-BR"), in any spelling.
 
-Models and clients write `eng_Latn`, `en_XX`, `EN`, `iw`, `cmn`. `langcodes` reads and matches tags.
+Models and clients write `eng_Latn`, `en_XX`, `EN`, `iw`, `cmn`. `langcodes` parses these tags.
 """
 
 from collections.abc import Iterable
@@ -31,11 +31,11 @@ SOUTH_SLAVIC = {"bs", "hr", "sh", "sr", "cnr"}
 @lru_cache(maxsize=1024)
 def standard_tag(tag: str) -> str:
     """Returns a tag in the standard form: "en" for `eng_Latn`, "pt-BR" for `pt_br` and `pb`."""
-    return str(_read_tag(tag).simplify_script())
+    return str(_parse_tag(tag).simplify_script())
 
 
-def _read_tag(tag: str) -> langcodes.Language:
-    """Reads a tag in any spelling; the script stays if the tag names one."""
+def _parse_tag(tag: str) -> langcodes.Language:
+    """Parses a tag in any spelling; it keeps the script that it names."""
     text = _WITHOUT_MEANING.sub("", OTHER_TAGS.get(tag.lower().replace("-", "_"), tag))
     try:
         language = langcodes.Language.get(text)  # resolves deprecated codes and codes of 3 letters
@@ -73,13 +73,13 @@ def closest_tag(tag: str, supported: Iterable[str]) -> str | None:
             return spelling
         if (known := known_tag(spelling)) and _agree_in_script(tag, spelling):
             spellings.setdefault(known, spelling)
-    asked = standard_tag(tag)
+    wanted = standard_tag(tag)
     # Only if no tag is of this language, one of a related language may be close enough.
-    own = [known for known in spellings if language_of(known) == language_of(asked)]
-    match = langcodes.closest_supported_match(asked, own or [*spellings], _FARTHEST)
-    if match is None:  # of one script, where none is asked for
-        match = next((known for known in spellings if language_of(known) == asked), None)
-    elif langcodes.tag_distance(language_of(asked), language_of(match)) >= _OTHER_LANGUAGE:
+    own = [known for known in spellings if language_of(known) == language_of(wanted)]
+    match = langcodes.closest_supported_match(wanted, own or [*spellings], _FARTHEST)
+    if match is None:  # of one script, where `tag` names none
+        match = next((known for known in spellings if language_of(known) == wanted), None)
+    elif langcodes.tag_distance(language_of(wanted), language_of(match)) >= _OTHER_LANGUAGE:
         match = None
     return None if match is None else spellings[match]
 
@@ -87,7 +87,7 @@ def closest_tag(tag: str, supported: Iterable[str]) -> str | None:
 @lru_cache(maxsize=8192)
 def _agree_in_script(one: str, other: str) -> bool:
     """Returns whether two tags can mean one script: they name the same, or one names none."""
-    scripts = {script for tag in (one, other) if (script := _read_tag(tag).script)}
+    scripts = {script for tag in (one, other) if (script := _parse_tag(tag).script)}
     return len(scripts) < 2
 
 

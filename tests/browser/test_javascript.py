@@ -8,9 +8,9 @@ from vanilla_transformer.browser.javascript import script, to_javascript
 from vanilla_transformer.text.edits import apply_edits
 from vanilla_transformer.text.kept import Copies, kept_spans
 from vanilla_transformer.text.patterns import PATTERNS
-from vanilla_transformer.text.percent_signs import edits_to_double_signs, edits_to_sign_numbers
-from vanilla_transformer.text.put_back import edits_to_keep
-from vanilla_transformer.text.readings import Reading, edits_of_other_spaces
+from vanilla_transformer.text.percent_signs import edits_to_add_percents, edits_to_double_percents
+from vanilla_transformer.text.readings import Reading, edits_to_unify_spaces
+from vanilla_transformer.text.restoring import edits_to_restore
 from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.web import FOLDER
 
@@ -80,10 +80,10 @@ def test_a_browser_puts_parts_back_as_python_does(page):
         spans = kept_spans(source)
         copies = Copies.find(source, spans, output)
         links = TokenLinks(sources, words[1], range(len(words[1])))
-        edits = [] if copies.are_right else edits_to_keep(copies, links)
+        edits = [] if copies.are_right else edits_to_restore(copies, links)
         written = apply_edits(output, edits)
         parts = Copies.find(source, spans, written).in_output
-        written = apply_edits(written, edits_to_sign_numbers(source, spans, written, parts))
+        written = apply_edits(written, edits_to_add_percents(source, spans, written, parts))
         pairs = [
             {"source": in_units(source, one), "target": in_units(output, other)}
             for one, other in zip(sources, words[1], strict=True)
@@ -93,7 +93,7 @@ def test_a_browser_puts_parts_back_as_python_does(page):
                 { line, spans: kept.keptSpans(line), spaces: [] }, output, () => links)""",
             [source, output, pairs],
         )
-        assert found["stays"] or found["text"] == written, (source, output)
+        assert found["untranslated"] or found["text"] == written, (source, output)
 
 
 SPACED = [
@@ -109,20 +109,20 @@ SPACED = [
 
 @pytest.mark.parametrize("source", SPACED)
 def test_a_browser_reads_and_returns_white_space_as_python_does(page, source):
-    edits = edits_of_other_spaces(source)
-    found = page.evaluate("(text) => kept.editsOfOtherSpaces(text)", source)
+    edits = edits_to_unify_spaces(source)
+    found = page.evaluate("(text) => kept.editsToUnifySpaces(text)", source)
     assert found == [[*in_units(source, edit.span), edit.text] for edit in edits]
     output = " ".join(word.upper() for word in Reading(source, edits).text.split())
     words = [[m.span() for m in regex.finditer(r"\w+|[^\s\w]", text)] for text in (source, output)]
     sources = [words[0][min(n, len(words[0]) - 1)] for n in range(len(words[1]))]
     links = TokenLinks(sources, words[1], range(len(words[1])))
-    expected = apply_edits(output, Reading(source, edits).edits_of_spaces(output, links))
+    expected = apply_edits(output, Reading(source, edits).edits_to_restore_spaces(output, links))
     pairs = [
         {"source": in_units(source, one), "target": in_units(output, other)}
         for one, other in zip(sources, words[1], strict=True)
     ]
     keep = """([line, output, links]) => kept.keep(
-        { line, spans: [], spaces: kept.editsOfOtherSpaces(line).filter((edit) => edit[2]) },
+        { line, spans: [], spaces: kept.editsToUnifySpaces(line).filter((edit) => edit[2]) },
         output, () => links).text"""
     assert page.evaluate(keep, [source, output, pairs]) == expected
 
@@ -153,6 +153,6 @@ def test_each_construct_has_its_counterpart(expression, expected):
 )
 def test_a_browser_doubles_percent_signs_as_python_does(page, source, output):
     spans = kept_spans(source)
-    expected = apply_edits(output, edits_to_double_signs(source, spans, output))
+    expected = apply_edits(output, edits_to_double_percents(source, spans, output))
     double = "([source, output]) => kept.withDoubledSigns(source, kept.keptSpans(source), output)"
     assert page.evaluate(double, [source, output]) == expected

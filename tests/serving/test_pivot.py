@@ -10,7 +10,7 @@ from made_up_language import NOUNS, VERBS, arguments, write_pairs
 from programs import command
 from starlette.testclient import TestClient
 
-from vanilla_transformer.inference.pivot import combine_steps
+from vanilla_transformer.inference.pivot import combine_translations
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.serving.models import load_models
 from vanilla_transformer.serving.monitoring import Metrics
@@ -164,14 +164,20 @@ def test_both_steps_count():
     second = Translation(
         "%s x", quality=70.0, links=TokenLinks([(0, 1), (2, 4)], [(0, 2), (3, 4)], [1, 0])
     )
-    both = combine_steps("un %s", first, second)
+    both = combine_translations("un %s", first, second)
     assert (both.quality, both.text) == (40.0, "%s x")
     assert [*both.links.pairs()] == [((0, 2), 0), ((3, 4), 1)]
-    assert combine_steps("", first, replace(second, quality=None)).quality is None
-    assert combine_steps("", first, replace(second, quality=0.0)).quality == 0
-    assert not combine_steps("", replace(first, is_complete=False), second).is_complete
-    for one, other in ((replace(first, stays=True), second), (first, replace(second, stays=True))):
-        assert (combine_steps("un %s", one, other).text, combine_steps("", one, other).stays) == (
+    assert combine_translations("", first, replace(second, quality=None)).quality is None
+    assert combine_translations("", first, replace(second, quality=0.0)).quality == 0
+    assert not combine_translations("", replace(first, is_complete=False), second).is_complete
+    for one, other in (
+        (replace(first, untranslated=True), second),
+        (first, replace(second, untranslated=True)),
+    ):
+        assert (
+            combine_translations("un %s", one, other).text,
+            combine_translations("", one, other).untranslated,
+        ) == (
             "un %s",
             True,
         )

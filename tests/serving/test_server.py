@@ -435,7 +435,7 @@ def test_outputs_with_scores_confidences_and_alignments_are_those_of_the_transla
             {
                 "text": OUTPUT,
                 "repeated": False,
-                "stays": False,
+                "untranslated": False,
                 "unknown_share": 0,
                 "restored": [],
                 **NO_TERMS,
@@ -445,7 +445,7 @@ def test_outputs_with_scores_confidences_and_alignments_are_those_of_the_transla
             {
                 "text": "",
                 "repeated": False,
-                "stays": False,
+                "untranslated": False,
                 "unknown_share": 0,
                 "restored": [],
                 **NO_TERMS,

@@ -7,9 +7,9 @@ from vanilla_transformer.inference.options import compiled
 from vanilla_transformer.text.edits import Edit, apply_edits
 from vanilla_transformer.text.kept import Copies, kept_spans
 from vanilla_transformer.text.patterns import PATTERNS, find_patterns
-from vanilla_transformer.text.percent_signs import edits_to_double_signs, edits_to_sign_numbers
+from vanilla_transformer.text.percent_signs import edits_to_add_percents, edits_to_double_percents
 from vanilla_transformer.text.printf import edits_to_number
-from vanilla_transformer.text.put_back import edits_to_keep
+from vanilla_transformer.text.restoring import edits_to_restore
 from vanilla_transformer.text.token_links import TokenLinks
 
 
@@ -25,7 +25,7 @@ def repaired(source, output, aligned):
     """Repairs an output whose words are aligned with those of the source."""
     spans = kept_spans(source)
     links = TokenLinks(words(source), words(output), aligned)
-    result = apply_edits(output, edits_to_keep(Copies.find(source, spans, output), links))
+    result = apply_edits(output, edits_to_restore(Copies.find(source, spans, output), links))
     assert Copies.find(source, spans, result).are_right
     return result
 
@@ -177,7 +177,7 @@ def test_siblings_of_the_table_are_kept(text, spans):
 def test_nothing_that_could_be_prose_is_taken_out(source, output, result):
     copies = Copies.find(source, kept_spans(source), output)
     links = TokenLinks(words(source), [], [])
-    assert apply_edits(output, edits_to_keep(copies, links)) == (result or output)
+    assert apply_edits(output, edits_to_restore(copies, links)) == (result or output)
 
 
 @pytest.mark.parametrize("first", ["c", "objc", "perl", "php"])
@@ -211,7 +211,7 @@ def test_of_two_flags_the_first_in_the_table_counts(first, second):
 def test_a_percent_sign_is_doubled_where_the_source_doubles_it(source, output, result, flag):
     flags = frozenset({f"{flag}-format"} if flag else ())
     spans = kept_spans(source, flags=flags)
-    written = apply_edits(output, edits_to_double_signs(source, spans, output, flags))
+    written = apply_edits(output, edits_to_double_percents(source, spans, output, flags))
     assert written == result
     assert Copies.find(source, spans, written, flags).are_right
 
@@ -232,7 +232,7 @@ def test_a_percent_sign_is_doubled_where_the_source_doubles_it(source, output, r
 )
 def test_a_number_keeps_its_percent_sign(source, output, signed):
     spans, found = kept_spans(source), kept_spans(output)
-    edits = edits_to_sign_numbers(source, spans, output, found)
+    edits = edits_to_add_percents(source, spans, output, found)
     assert (apply_edits(output, edits) if edits else None) == signed
 
 
@@ -269,21 +269,21 @@ def test_placeholders_in_another_order_are_numbered(source, output, numbered):
 def test_a_damaged_placeholder_is_replaced_with_its_braces(source, output, result):
     copies = Copies.find(source, kept_spans(source), output)
     at = regex.search(r"\w+(?=\}|$)", output).span()
-    edits = edits_to_keep(copies, TokenLinks([(5, len(source))], [at], [0]))
+    edits = edits_to_restore(copies, TokenLinks([(5, len(source))], [at], [0]))
     assert apply_edits(output, edits) == result
 
 
 def test_a_text_without_spaces_is_entered_between_its_letters():
     source, output = "Save %s now", "立即保存文件"
     links = TokenLinks(words(source), [(0, 2), (2, 4), (4, 6)], [2, 0, 0])
-    edits = edits_to_keep(Copies.find(source, kept_spans(source), output), links)
+    edits = edits_to_restore(Copies.find(source, kept_spans(source), output), links)
     assert apply_edits(output, edits) == "立即保存文件 %s"
 
 
 def test_no_letter_follows_a_placeholder():
     source, output = "<tt>%s</tt>", "<br>"
     links = TokenLinks([(0, 4), (4, 6), (6, 11)], [(0, 1), (1, 4)], [0, 2])
-    edits = edits_to_keep(Copies.find(source, kept_spans(source), output), links)
+    edits = edits_to_restore(Copies.find(source, kept_spans(source), output), links)
     assert apply_edits(output, edits) == "<%s br>"
 
 
@@ -293,7 +293,7 @@ def test_an_unknown_character_is_kept():
     assert not Copies.find(source, spans, output).are_right
     links = TokenLinks([(0, 4), (5, 6), (6, 10), (11, 12)], [(0, 5), (6, 10), (11, 12)], [0, 2, 3])
     assert (
-        apply_edits(output, edits_to_keep(Copies.find(source, spans, output), links))
+        apply_edits(output, edits_to_restore(Copies.find(source, spans, output), links))
         == "Liebe Žofie !"
     )
 
@@ -308,7 +308,7 @@ def test_patterns_of_the_user_are_kept_and_the_longest_part_counts():
     assert not Copies.find(text, spans, output).are_right
     assert Copies.find(text, spans, output.replace("Acme Wolke", "Acme Cloud")).are_right
     links = TokenLinks([(0, 4), (5, 10)], [(16, 20), (21, 26)], [0, 1])
-    result = apply_edits(output, edits_to_keep(Copies.find(text, spans, output), links))
+    result = apply_edits(output, edits_to_restore(Copies.find(text, spans, output), links))
     assert result == "Im Büro {0} ist Acme Cloud v1.2 {0} http://v1.org"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from vanilla_transformer.text.edits import Edit, apply_edits
 from vanilla_transformer.text.kept import kept_spans
-from vanilla_transformer.text.readings import Reading, StandIns, edits_of_other_spaces
+from vanilla_transformer.text.readings import Reading, StandIns, edits_to_unify_spaces
 from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.text.words import spaced_words
 
@@ -61,7 +61,7 @@ def test_a_reading_may_lack_parts(text, read):
     ],
 )
 def test_signs_that_are_not_seen_within_words_are_read_as_a_space_or_not_at_all(text, read):
-    reading = TOKENS.reading(text, ()).with_edits(edits_of_other_spaces(text))
+    reading = TOKENS.reading(text, ()).with_edits(edits_to_unify_spaces(text))
     assert reading.text == read
 
 
@@ -80,9 +80,9 @@ def test_signs_that_are_not_seen_within_words_are_read_as_a_space_or_not_at_all(
     ],
 )
 def test_other_white_space_returns_between_the_same_words(text, output, links, restored):
-    reading = Reading(text, edits_of_other_spaces(text))
+    reading = Reading(text, edits_to_unify_spaces(text))
     words = [match.span() for match in re.finditer("[^\\s\u200b\u2060]+", text)]
-    edits = reading.edits_of_spaces(output, TokenLinks(words, spaced_words(output), links))
+    edits = reading.edits_to_restore_spaces(output, TokenLinks(words, spaced_words(output), links))
     assert apply_edits(output, edits) == restored
 
 
@@ -102,7 +102,7 @@ def test_other_white_space_returns_between_the_same_words(text, output, links, r
 )
 def test_the_parts_come_back_from_their_tokens(source, output, restored):
     reading = TOKENS.reading(source, kept_spans(source))
-    assert apply_edits(output, reading.edits_of_stand_ins(output)) == restored
+    assert apply_edits(output, reading.edits_to_replace_stand_ins(output)) == restored
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_placeholder_with_a_space_in_it_is_read_without_it(source, read, outpu
     spans = kept_spans(source, flags=frozenset({"c-format"}))
     reading = StandIns(()).reading(source, spans)
     assert reading.text == read
-    assert apply_edits(output, reading.edits_of_stand_ins(output)) == restored
+    assert apply_edits(output, reading.edits_to_replace_stand_ins(output)) == restored
 
 
 @pytest.mark.parametrize(

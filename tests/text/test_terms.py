@@ -10,7 +10,7 @@ from vanilla_transformer.text.terms import (
     Match,
     Term,
     edits_to_annotate,
-    edits_to_exchange,
+    edits_to_place_terms,
     missing_targets,
 )
 from vanilla_transformer.text.token_links import TokenLinks
@@ -173,5 +173,6 @@ def test_a_term_takes_the_place_of_what_is_linked_with_it(output, linked, usual,
     links = TokenLinks([(0, 4)], parts, [0] * len(parts))
     match = Match((0, 4), Term("word", "暗証番号"))
     assert (
-        apply_edits(output, edits_to_exchange(output, links, [match], {"word": usual})) == expected
+        apply_edits(output, edits_to_place_terms(output, links, [match], {"word": usual}))
+        == expected
     )

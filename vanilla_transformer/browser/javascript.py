@@ -20,9 +20,9 @@ from vanilla_transformer.text import (
     patterns,
     percent_signs,
     printf,
-    put_back,
     readings,
     repetition,
+    restoring,
     words,
 )
 
@@ -80,7 +80,7 @@ def _literal(expression: str, flags: str = "u") -> str:
 
 
 def _row(pattern: patterns.Pattern) -> str:
-    fields = {"kind": pattern.kind, "signs": pattern.signs, "isSure": pattern.is_sure}
+    fields = {"kind": pattern.kind, "signs": pattern.signs, "isUnambiguous": pattern.is_unambiguous}
     stands = pattern.stands.__name__.strip("_") if pattern.stands else None
     own = f"expression: {_literal(pattern.expression, 'gu')}, stands: {json.dumps(stands)}"
     return f"{{...{json.dumps(fields)}, {own}}}"
@@ -110,7 +110,7 @@ def script() -> str:
         "WORDS": _literal(words.WORDS.pattern, "gv"),
         "SURROUNDED": _literal(rf"^([\s{ZERO_WIDTH}]*)(.*?)([\s{ZERO_WIDTH}]*)$", "su"),
         "NUMBER": _literal(percent_signs.NUMBER.pattern, "gu"),
-        "SIMILAR": str(put_back.SIMILAR),
+        "SIMILAR": str(restoring.SIMILAR),
         "REFERENCES": json.dumps(references(), ensure_ascii=False),
     }
     expressions["PATTERNS"] = "[\n  {},\n]".format(",\n  ".join(map(_row, patterns.PATTERNS)))

@@ -259,7 +259,7 @@ def write_document(
     for number, (marked, output) in enumerate(
         zip(planned.place_tags(outputs), outputs, strict=True)
     ):
-        is_made = output.is_complete and not output.stays
+        is_made = output.is_complete and not output.untranslated
         if marked.is_known:
             made[number] = Translation(marked.text, from_memory=output.from_memory)
         elif is_made:

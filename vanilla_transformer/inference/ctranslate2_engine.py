@@ -192,7 +192,7 @@ class CTranslate2Engine:
         outputs = []
         for result in results:
             row = [
-                self._read_hypothesis(tokens, weights, longest if forced else None)
+                self._hypothesis_of(tokens, weights, longest if forced else None)
                 for tokens, weights in zip_longest(result.hypotheses, result.attention)
             ]
             if forced:
@@ -229,7 +229,7 @@ class CTranslate2Engine:
         )
         return [list(result.log_probs) for result in results]
 
-    def _read_hypothesis(
+    def _hypothesis_of(
         self, tokens: list[str], weights: list[list[float]] | None, ends_at: int | None
     ) -> Hypothesis:
         """Reads tokens and their attention; an output of the length `ends_at` has a forced end."""

@@ -26,14 +26,14 @@ class Defects:
     def __init__(self) -> None:
         self.num_texts = self.num_repeated = self.longest = self.num_characters = 0
         self.cut_off: list[int] = []  # for each output that is, the number of its text
-        self.staying: list[int] = []
+        self.untranslated: list[int] = []
         self.num_unknown = 0.0
 
     def add(self, text: str, row: Sequence[Translation], longest: int) -> None:
         """Counts the outputs of a text, whose longest length is given in tokens."""
         cut = [output for output in row if not output.is_complete]
         self.cut_off += [self.num_texts] * len(cut)
-        self.staying += [self.num_texts] * row[0].stays
+        self.untranslated += [self.num_texts] * row[0].untranslated
         self.num_repeated += sum(output.repeated for output in cut)
         size, self.longest = count_characters(text), longest
         self.num_unknown += size * row[0].unknown_share
@@ -52,9 +52,9 @@ class Defects:
                     else "Give a larger `max_new_tokens` (--max-new-tokens)."
                 )
             )
-        if self.staying:
+        if self.untranslated:
             logger.warning(
-                f"The source stays in {_named(self.staying, name_text)}: placeholders without "
+                f"The source stays in {_named(self.untranslated, name_text)}: placeholders without "
                 "numbers, such as %s, would be in another order."
             )
         if self.num_unknown:

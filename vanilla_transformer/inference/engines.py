@@ -117,7 +117,7 @@ class TransformersEngine:
                     model = with_terms(model, batch_terms, self._word_joins, search.settings)
                 # (batch · n_best, target_len), where each sequence begins with the start
                 sequences = model.generate(**inputs, **arguments).tolist()
-                hypotheses = iter([read_hypothesis(ids, search.settings) for ids in sequences])
+                hypotheses = iter([hypothesis_of(ids, search.settings) for ids in sequences])
                 for row in rows:
                     outputs[row] = list(islice(hypotheses, search.n_best))
                 if on_batch is not None:
@@ -216,7 +216,7 @@ class TransformersEngine:
         }
 
 
-def read_hypothesis(sequence: list[int], settings: GenerationConfig) -> Hypothesis:
+def hypothesis_of(sequence: list[int], settings: GenerationConfig) -> Hypothesis:
     """Takes the tokens between the start and the end of a row that `generate()` returned."""
     ends, ids = end_tokens_of(settings), sequence[1:]
     stop = next((i for i, token in enumerate(ids) if token in ends), None)

@@ -79,7 +79,7 @@ class Joiner:
             else None,
             links=links if details.links else None,
             is_complete=all(part.is_complete for part in parts),
-            stays=whole.stays,
+            untranslated=whole.untranslated,
             repeated=any(part.repeats for part in parts),
             unknown_share=sum(segment.num_unknown for segment in read) / max(characters, 1),
             restored=tuple(span for part in parts for span in part.restored),
@@ -120,7 +120,7 @@ class _Whole:
     Attributes:
         in_source: As for `TokenLinks`, like `in_output` and `aligned`.
         pairs: The span of a kept part in the source, and of the same part in the output.
-        stays: As for `Translation`.
+        untranslated: As for `Translation`.
     """
 
     source: str = ""
@@ -130,7 +130,7 @@ class _Whole:
     aligned: list[int] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     pairs: list[tuple[SourceSpan, OutputSpan]] = field(default_factory=list)
-    stays: bool = False
+    untranslated: bool = False
 
     def add(self, output: Output) -> None:
         """Adds a part and its output."""
@@ -158,7 +158,7 @@ class _Whole:
         if not edits:
             return self
         if not can_number:
-            return _Whole(self.source, self.source, stays=True)
+            return _Whole(self.source, self.source, untranslated=True)
         links = self.links.edited(edits)
         return _Whole(
             self.source,

@@ -14,7 +14,7 @@ from vanilla_transformer.inference.segments import NO_LINKS
 from vanilla_transformer.inference.translator import Translator
 
 
-def first_step(job: Job) -> Job:
+def job_to_pivot(job: Job) -> Job:
     """Returns a job whose model reads no translations of memories: they are in another language."""
 
     def without_similar(text: JobText) -> JobText:
@@ -23,7 +23,7 @@ def first_step(job: Job) -> Job:
     return replace(job, texts=list(map(without_similar, job.texts)))
 
 
-def plan_second_step(
+def plan_from_pivot(
     translator: Translator, options: TranslateOptions, first: Job, outputs: Sequence[Translation]
 ) -> Job:
     """Plans the translation of the outputs of a first step, which were asked for their marks."""
@@ -37,10 +37,10 @@ def plan_second_step(
     return replace(planned, texts=texts)
 
 
-def combine_steps(source: str, first: Translation, second: Translation) -> Translation:
+def combine_translations(source: str, first: Translation, second: Translation) -> Translation:
     """Returns the translation of a source that two steps have made."""
-    if first.stays or second.stays:  # the second one stays in the third language
-        second = replace(second, text=source, links=NO_LINKS, marks=(), stays=True)
+    if first.untranslated or second.untranslated:  # `second` is in the third language
+        second = replace(second, text=source, links=NO_LINKS, marks=(), untranslated=True)
     elif first.links and second.links:
         second = replace(second, links=first.links.then(second.links))
     qualities = [each.quality for each in (first, second) if each.quality is not None]

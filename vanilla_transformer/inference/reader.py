@@ -25,7 +25,7 @@ from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.kept import Copies
 from vanilla_transformer.text.lines import TextLayout, count_characters, split_lines
 from vanilla_transformer.text.memory import Suggestion, shown_behind
-from vanilla_transformer.text.readings import Reading, StandIns, edits_of_other_spaces
+from vanilla_transformer.text.readings import Reading, StandIns, edits_to_unify_spaces
 from vanilla_transformer.text.sentences import Cut, cut_line, split_sentences
 from vanilla_transformer.text.terms import edits_to_annotate
 from vanilla_transformer.text.token_words import spans_of_encoding, spans_of_ids, unknown_spans
@@ -119,7 +119,7 @@ class Reader:
 
     def _read_one(self, source: Source, encoded: Encoded) -> Segment:
         text, demands = source.text, source.demands
-        spaces = edits_of_other_spaces(text)
+        spaces = edits_to_unify_spaces(text)
         unknown = self._unknown_in(text, encoded, [edit.span for edit in spaces])
         kept_unknown = unknown if self._keeps_unknown else ()
         kept = source.find_kept(kept_unknown)

@@ -74,8 +74,8 @@ class Translation:
             and which belong together. A part that is `restored` counts as a token.
         is_complete: Whether the model ended the output; False if it, or a segment of it, is cut
             off at the longest length.
-        stays: Whether `text` is the source, since placeholders that cannot be numbered, such as
-            `%s`, would be in another order.
+        untranslated: Whether `text` is the source, since placeholders that cannot be numbered, such
+            as `%s`, would be in another order.
         repeated: Whether it repeats up to six words, or a part of a word, three times in a row,
             and its source does not.
         quality: The expected chrF of the output, from 0 to 100. None: no scores were asked for, or
@@ -100,7 +100,7 @@ class Translation:
     word_alignment: Links | None = None
     links: TokenLinks | None = None
     is_complete: bool = True
-    stays: bool = False
+    untranslated: bool = False
     repeated: bool = False
     quality: float | None = None
     unknown_share: float = 0.0
@@ -117,7 +117,7 @@ class Translation:
         reasons = {
             "repeated": self.repeated,
             "cut": not self.is_complete,
-            "stays": self.stays,
+            "untranslated": self.untranslated,
             "unknown": self.unknown_share > 0,
             "restored": bool(self.restored),
             "unsure": self.quality is not None and self.quality < DOUBTFUL,

@@ -15,7 +15,7 @@ from vanilla_transformer.text.languages import words_have_spaces
 from vanilla_transformer.text.printf import edits_to_number, may_be_numbered
 from vanilla_transformer.text.repetition import tokens_not_repeated
 from vanilla_transformer.text.sentences import Cut
-from vanilla_transformer.text.terms import edits_to_exchange, missing_targets
+from vanilla_transformer.text.terms import edits_to_place_terms, missing_targets
 from vanilla_transformer.tokenizer_sides import vocabulary_of
 
 _CANDIDATES = 8
@@ -235,7 +235,7 @@ class Stages:
 def _exchanged(output: Output, usual: Mapping[Source, str]) -> Output:
     """Returns an output with the terms that it lacks in the place of their usual translations."""
     segment, direction = output.segment, output.segment.source.direction
-    edits = edits_to_exchange(
+    edits = edits_to_place_terms(
         output.text,
         output.links,
         [match for match in segment.matches if match.term.target in output.missing_terms],

@@ -17,8 +17,8 @@ from vanilla_transformer.search import Search, needed_start
 from vanilla_transformer.text.edits import Edit, apply_edits, spans_after, stripped
 from vanilla_transformer.text.kept import Copies
 from vanilla_transformer.text.languages import words_have_spaces
-from vanilla_transformer.text.percent_signs import edits_to_double_signs, edits_to_sign_numbers
-from vanilla_transformer.text.put_back import edits_to_keep
+from vanilla_transformer.text.percent_signs import edits_to_add_percents, edits_to_double_percents
+from vanilla_transformer.text.restoring import edits_to_restore
 from vanilla_transformer.text.terms import missing_targets, targets_in
 from vanilla_transformer.text.token_links import TokenLinks
 
@@ -93,9 +93,9 @@ class Steps:
         segment: Segment, hypothesis: Hypothesis, written: str, search: Search
     ) -> Output:
         """Makes an output of the text of a hypothesis, in which tokens stand for kept parts."""
-        edits, source = segment.reading.edits_of_stand_ins(written), segment.source
+        edits, source = segment.reading.edits_to_replace_stand_ins(written), segment.source
         if source.demands.keeps:
-            edits += edits_to_double_signs(source.text, segment.kept, written, source.flags)
+            edits += edits_to_double_percents(source.text, segment.kept, written, source.flags)
             edits.sort(key=lambda edit: edit.begin)
         text = apply_edits(written, edits)
         origins = {
@@ -192,15 +192,15 @@ def edited(output: Output, edits: Sequence[Edit]) -> Output:
 def restore(output: Output) -> Output:
     """Puts into an output the spaces, kept parts and percent signs that it lacks of its source."""
     segment, edits = output.segment, list[Edit]()
-    if spaces := segment.reading.edits_of_spaces(output.text, output.links):
+    if spaces := segment.reading.edits_to_restore_spaces(output.text, output.links):
         output = edited(output, spaces)
     if output.copies and not output.copies.are_right:
         found = targets_in(output.text, segment.terms, segment.target_language)
         terms = [match.span for match in found]
-        edits = edits_to_keep(output.copies, output.links, terms)
+        edits = edits_to_restore(output.copies, output.links, terms)
         output = edited(output, edits)
     if output.copies:
         text, kept = output.text, output.copies.in_output
-        signs = edits_to_sign_numbers(segment.text, segment.kept, text, kept)
+        signs = edits_to_add_percents(segment.text, segment.kept, text, kept)
         output, edits = edited(output, signs) if signs else output, [*edits, *signs]
     return replace(output, restored=tuple(edit.text.strip() for edit in edits if edit.text))

@@ -126,7 +126,7 @@ def _describe_output(output: Translation, with_scores: bool, has_memory: bool) -
     described: dict[str, Any] = {
         "text": output.text,
         "repeated": output.repeated,
-        "stays": output.stays,
+        "untranslated": output.untranslated,
         "unknown_share": output.unknown_share,
         "restored": output.restored,
         "terms": output.terms,

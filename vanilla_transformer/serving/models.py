@@ -9,7 +9,7 @@ from itertools import product
 
 from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
-from vanilla_transformer.inference.pivot import combine_steps, first_step, plan_second_step
+from vanilla_transformer.inference.pivot import combine_translations, job_to_pivot, plan_from_pivot
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.language_tags import Languages, closest_tag, is_language
 from vanilla_transformer.serving.errors import RequestError
@@ -84,15 +84,15 @@ class ServedDirection:
         needed = TranslateOptions(
             source_language=source, target_language=target, marks=True, scores=options.scores
         )
-        half = await self.model.answer(plan, needed, first_step)
+        half = await self.model.answer(plan, needed, job_to_pivot)
         job, outputs = job_of(half.planned), [row[0] for row in half.rows]
 
         def plan_further(translator: Translator, options: TranslateOptions) -> Job:
-            return plan_second_step(translator, options, first_step(job), outputs)
+            return plan_from_pivot(translator, options, job_to_pivot(job), outputs)
 
         whole = await self.further.answer(plan_further, options)
         rows = [
-            [combine_steps(text.text, first, second) for second in row]
+            [combine_translations(text.text, first, second) for second in row]
             for text, first, row in zip(job.texts, outputs, whole.rows, strict=True)
         ]
         seconds = half.seconds + whole.seconds

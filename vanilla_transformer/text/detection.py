@@ -21,7 +21,7 @@ def _detector() -> Any:
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
-@lru_cache(maxsize=8)  # a text is asked for its languages in several ways
+@lru_cache(maxsize=8)  # several functions rank the languages of one text
 def _ranked(text: str) -> list[tuple[str, float]]:
     return list(_detector().rank(text))
 

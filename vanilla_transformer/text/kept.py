@@ -1,6 +1,6 @@
 """Parts of a text that its translation keeps: placeholders, addresses, paths, options, emoji.
 
-A model often copies them. Those that an output lacks are put back; see `put_back`. A browser has
+A model often copies them. Those that an output lacks are put back; see `restoring`. A browser has
 the same rules in `web/kept.js`; `tests/browser` compares both.
 """
 
@@ -36,7 +36,7 @@ def kept_spans(
     text: str,
     unknown: Sequence[Span] = (),
     patterns: Sequence[Any] = (),
-    sure_parts: Collection[str] | None = None,
+    source_parts: Collection[str] | None = None,
     flags: frozenset[str] = frozenset(),
 ) -> list[Span]:
     """Finds the parts of a text that stay as they are in its translation, in order.
@@ -45,9 +45,9 @@ def kept_spans(
         unknown: The parts that the vocabulary of the model lacks.
         patterns: Compiled regular expressions of further parts. Of two parts that overlap, the
             longer one is kept.
-        sure_parts: As for `find_patterns`, like `flags`.
+        source_parts: As for `find_patterns`, like `flags`.
     """
-    spans = [span for span, _ in find_patterns(text, sure_parts, flags=flags)]
+    spans = [span for span, _ in find_patterns(text, source_parts, flags=flags)]
     for pattern in patterns:
         try:
             # Concurrent: other threads of a server go on meanwhile.
@@ -193,7 +193,7 @@ def _spans_in_output(parts: Sequence[str], output: str, flags: frozenset[str]) -
         span
         if comparable_form(output[slice(*span)], is_numbered=False) in shapes
         else without_percent(output, *span)
-        for span in kept_spans(output, patterns=of_others, sure_parts=parts, flags=flags)
+        for span in kept_spans(output, patterns=of_others, source_parts=parts, flags=flags)
     ]
 
 

@@ -9,7 +9,7 @@ The similarity of texts is 1 less Levenshtein's distance in words, as a share of
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from random import Random
@@ -42,7 +42,7 @@ LEAST_SHOWN = 0.4
 From 0.4 to 0.6 a model has 0.7 to 1.4 BLEU more with it than without it (the same table).
 """
 _NUMBER = regex.compile(r"\p{Nd}+(?:[.,:]\p{Nd}+)*")
-_END = regex.compile(r"[\s.:;!?\u2026\u3002\uff0e\uff1a\uff01\uff1f\u061f\u06d4\u0964]*\Z")
+_ENDING = regex.compile(r"[\s.:;!?\u2026\u3002\uff0e\uff1a\uff01\uff1f\u061f\u06d4\u0964]*\Z")
 _WIDE = {".": "\u3002", ":": "\uff1a", "!": "\uff01", "?": "\uff1f"}
 _WIDE_SCRIPT = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}]\Z")
 _BREAK = regex.compile(r"[\n\t]")
@@ -83,7 +83,7 @@ class Suggestion:
     Attributes:
         source: The stored source.
         target: Its translation, with the placeholders of the text; of a similar text also with its
-            numbers, case and end.
+            numbers, case and ending.
         similarity: From 0 to 1.
         is_exact: Whether the sources are equal, but for the names of placeholders.
     """
@@ -99,28 +99,28 @@ class _Skeleton:
 
     Attributes:
         text: The text.
-        begin: The white space at its beginning.
+        leading_space: The white space before it.
         spans: The spans of its placeholders, numbers and the like, in order.
         parts: The texts of these spans.
-        end: The signs and white space at its end.
+        ending: The signs and white space at its end.
         body: The rest, with a NUL for each part.
         written: The words of the body.
         words: These words in small letters.
         breaks: The line breaks and tabs.
 
     Args:
-        sure_parts: As for `find_patterns`.
+        source_parts: As for `find_patterns`.
     """
 
-    def __init__(self, text: str, sure_parts: Sequence[str] | None = None) -> None:
+    def __init__(self, text: str, source_parts: Sequence[str] | None = None) -> None:
         self.text = text
-        begin, end = len(text) - len(text.lstrip()), _END.search(text).start()
-        kept = [span for span in kept_spans(text, sure_parts=sure_parts) if span[0] < end]
+        begin, end = len(text) - len(text.lstrip()), _ENDING.search(text).start()
+        kept = [span for span in kept_spans(text, source_parts=source_parts) if span[0] < end]
         end = max([begin, end, *(span[1] for span in kept)])
         numbers = (match.span() for match in _NUMBER.finditer(text, begin, end))
         self.spans = sorted([*kept, *(span for span in numbers if not meets(span, kept))])
         self.parts = [text[slice(*span)] for span in self.spans]
-        self.begin, self.end = text[:begin], text[end:]
+        self.leading_space, self.ending = text[:begin], text[end:]
         body = apply_edits(text[:end], [Edit(begin, end, _PART) for begin, end in self.spans])
         self.body = " ".join(normalize("NFC", body).split())
         self.breaks = _BREAK.findall(text.strip())
@@ -136,11 +136,12 @@ class Memory:
         self._pairs: list[Pair] = []
         # Numbers and bytes in arrays: a million pairs take about 310 bytes each besides texts.
         self._last: dict[int, int] = {}  # by the hash of a nameless text: the last pair of it
-        self._former = array("q")  # the pair before each with the same key; -1: there is none
+        self._former = array("q")  # the pair before each with the same hash; -1: there is none
         self._ids: dict[str, int] = {}
         self._pairs_of: list[array[int]] = []  # by the id of a word
         self._words = array("I")  # of all pairs, one after the other
         self._ends = array("Q", [0])
+        # How targets write an ending of sources: their signs at both ends.
         self._signs = defaultdict[str, Counter[tuple[str, str]]](Counter)
         for pair in pairs:
             self.add(pair)
@@ -157,18 +158,18 @@ class Memory:
         is_like_others = _LETTER.search(stored.body) and pair.source != pair.target
         with _LOCK:
             self._pairs.append(pair)
-            begin, _, end = _split_signs(pair.target)
-            writes_same_end = _plain(end) == _plain(stored.end)
-            if is_like_others and writes_same_end:  # how this language writes such an end
-                self._signs[_plain(end)][begin, end.rstrip()] += 1
-            key, number = hash(_nameless(pair.source)), len(self) - 1
-            self._former.append(self._last.get(key, -1))
-            self._last[key] = number
+            opening, _, ending = _split_signs(pair.target)
+            plain = _plain_ending(ending)
+            if is_like_others and plain == _plain_ending(stored.ending):
+                self._signs[plain][opening, ending.rstrip()] += 1
+            hashed, index = hash(_nameless(pair.source)), len(self) - 1
+            self._former.append(self._last.get(hashed, -1))
+            self._last[hashed] = index
             words = stored.words if is_like_others else []
             ids = [self._ids.setdefault(word, len(self._ids)) for word in words]
             self._pairs_of += [array("I") for _ in range(len(self._ids) - len(self._pairs_of))]
             for word in set(ids):
-                self._pairs_of[word].append(number)
+                self._pairs_of[word].append(index)
             self._words.extend(ids)
             self._ends.append(len(self._words))
 
@@ -186,30 +187,34 @@ class Memory:
             before: The text before this one in its file.
             behind: The text behind it.
         """
-        key = _nameless(text)
+        nameless = _nameless(text)
         found: list[tuple[tuple[int, ...], Suggestion]] = []
-        number = self._last.get(hash(key), -1)
-        while number >= 0:
-            pair, last = self._pairs[number], number
-            number = self._former[number]
-            is_known = None in (context, pair.context) or pair.context == context
-            if pair.is_doubtful or not is_known or _nameless(pair.source) != key:
+        for index in self._indices(hash(nameless)):
+            pair = self._pairs[index]
+            is_possible = None in (context, pair.context) or pair.context == context
+            if pair.is_doubtful or not is_possible or _nameless(pair.source) != nameless:
                 continue
             if (target := _renamed(pair, text)) is not None:
-                above, below = self._pairs[last - 1 : last], self._pairs[last + 1 : last + 2]
-                is_near = [pair.source for pair in above] == [before]
-                is_near |= [pair.source for pair in below] == [behind]
+                above, below = self._pairs[index - 1 : index], self._pairs[index + 1 : index + 2]
                 rank = (
                     (pair.context or "") == (context or ""),
                     _letters(pair.source) == _letters(text),
-                    last if pair.is_correction else -1,
-                    is_near,
+                    index if pair.is_correction else -1,
+                    [near.source for near in above] == [before]
+                    or [near.source for near in below] == [behind],
                 )
                 found.append((rank, Suggestion(pair.source, target, 1.0, is_exact=True)))
         best = max((rank for rank, _ in found), default=None)
         # Later pairs come first, and `most_common` keeps this order among equally frequent ones.
         frequent = Counter(suggestion for rank, suggestion in found if rank == best).most_common(1)
         return frequent[0][0] if frequent else None
+
+    def _indices(self, hashed: int) -> Iterator[int]:
+        """Yields the indices of the pairs of one hash, the last one first."""
+        index = self._last.get(hashed, -1)
+        while index >= 0:
+            yield index
+            index = self._former[index]
 
     def similar(
         self, text: str, least: float, excludes_equal_words: bool = False
@@ -220,85 +225,85 @@ class Memory:
             least: Smallest similarity.
             excludes_equal_words: Whether texts with the same words do not count.
         """
-        asked = _Skeleton(text)
+        query = _Skeleton(text)
         with _LOCK:
-            candidates = self._candidates(asked, least)
+            candidates = self._candidates(query, least)
         usable = [row for row in candidates if row[1] < 1] if excludes_equal_words else candidates
-        for number, similarity in usable[:_MOST_TRIED]:
-            pair = self._pairs[number]
-            target = self._adapted(_Skeleton(pair.source), pair.target, asked)
+        for index, similarity in usable[:_MOST_TRIED]:
+            pair = self._pairs[index]
+            target = self._adapted_target(_Skeleton(pair.source), pair.target, query)
             if target is not None:
                 return Suggestion(pair.source, target, similarity)
         return None
 
     def has_similar(self, text: str, least: float) -> bool:
         """Returns whether a text of a smallest similarity is stored."""
-        asked = _Skeleton(text)
+        query = _Skeleton(text)
         with _LOCK:
-            return bool(self._candidates(asked, least))
+            return bool(self._candidates(query, least))
 
     def draw(self, chance: Random) -> Suggestion:
         """Returns any pair, drawn at random, as a suggestion of similarity 0."""
         pair = self._pairs[chance.randrange(len(self))]
         return Suggestion(pair.source, pair.target, 0.0)
 
-    def _adapted(self, stored: _Skeleton, target: str, asked: _Skeleton) -> str | None:
-        """Returns the target of a stored source with the parts, case and end of the asked text.
+    def _adapted_target(self, stored: _Skeleton, target: str, query: _Skeleton) -> str | None:
+        """Returns the target of a stored source with the parts, case and ending of a query.
 
         None: its parts do not fit, or its line breaks do not.
         """
-        if stored.text == asked.text:
+        if stored.text == query.text:
             return target
         own = _Skeleton(target, stored.parts)
-        parts = _adapted_parts(own, stored, asked)
-        if parts is None or asked.breaks not in (stored.breaks, own.breaks):
+        parts = _adapted_parts(own, stored, query)
+        if parts is None or query.breaks not in (stored.breaks, own.breaks):
             return None
-        is_upper = _is_in_capitals(asked.body) and not _is_in_capitals(stored.body)
+        is_upper = _is_in_capitals(query.body) and not _is_in_capitals(stored.body)
         case = to_upper if is_upper else str
-        body, last = "", len(own.begin)
+        body, last = "", len(own.leading_space)
         for (begin, end), part in zip(own.spans, parts, strict=True):
             body += case(target[last:begin]) + part
             last = end
-        body += case(target[last : len(target) - len(own.end)])
-        if asked.body[:1].isupper() and stored.body[:1].islower() and own.body[:1].islower():
+        body += case(target[last : len(target) - len(own.ending)])
+        if query.body[:1].isupper() and stored.body[:1].islower() and own.body[:1].islower():
             body = to_upper(body[:1]) + body[1:]
-        end = own.end
-        if stored.end != asked.end:
-            body, end = self._with_signs(body, asked.end)
-        return asked.begin + body + end
+        ending = own.ending
+        if stored.ending != query.ending:
+            body, ending = self._with_ending(body, query.ending)
+        return query.leading_space + body + ending
 
-    def _with_signs(self, body: str, wanted: str) -> tuple[str, str]:
-        """Returns a target with the signs that this memory has for such an end, and its own end."""
+    def _with_ending(self, body: str, wanted: str) -> tuple[str, str]:
+        """Returns a target and its ending, as this memory writes such an ending."""
         _, body, _ = _split_signs(body)
         sign, space = wanted.strip(), wanted[len(wanted.rstrip()) :]
-        usual = self._signs.get(_plain(wanted)) if sign else None
+        usual = self._signs.get(_plain_ending(wanted)) if sign else None
         if usual:
-            (begin, end), _ = usual.most_common(1)[0]
-            return begin + body, end + space
+            (opening, ending), _ = usual.most_common(1)[0]
+            return opening + body, ending + space
         if sign in _WIDE and _WIDE_SCRIPT.search(body):
             return body, _WIDE[sign] + space
         return body, wanted
 
-    def _candidates(self, asked: _Skeleton, least: float) -> list[tuple[int, float]]:
-        """Finds pairs of a smallest similarity, the most similar first."""
-        size = len(asked.words)
-        ids = [self._ids.get(word, 0x10FFFF) for word in asked.words]  # 0x10FFFF: unknown
+    def _candidates(self, query: _Skeleton, least: float) -> list[tuple[int, float]]:
+        """Finds the indices of pairs of a smallest similarity, with it, the most similar first."""
+        size = len(query.words)
+        ids = [self._ids.get(word, 0x10FFFF) for word in query.words]  # 0x10FFFF: unknown
         shared = np.zeros(len(self), np.uint32)
         counts = Counter(ids)
         for word, count in counts.items():
             if word < len(self._pairs_of):
                 shared[np.frombuffer(self._pairs_of[word], np.uint32)] += count
         # A bound of the similarity that needs no order of words leaves few pairs to compare.
-        numbers = np.flatnonzero(shared >= max(least * size, 1))
-        if not len(numbers):
+        indices = np.flatnonzero(shared >= max(least * size, 1))
+        if not len(indices):
             return []
         ends = np.frombuffer(self._ends, np.uint64).astype(np.int64, copy=False)
-        sizes = ends[numbers + 1] - ends[numbers]
-        most = np.minimum(shared[numbers], sizes) / np.maximum(sizes, size)
-        order = np.lexsort((-numbers, -most))[:_MOST_COMPARED]  # later pairs first among equal ones
-        numbers = numbers[order][most[order] >= least]
+        sizes = ends[indices + 1] - ends[indices]
+        most = np.minimum(shared[indices], sizes) / np.maximum(sizes, size)
+        order = np.lexsort((-indices, -most))[:_MOST_COMPARED]  # later pairs first among equal ones
+        indices = indices[order][most[order] >= least]
         texts = {
-            int(n): self._coded(self._words[self._ends[n] : self._ends[n + 1]]) for n in numbers
+            int(n): self._coded(self._words[self._ends[n] : self._ends[n + 1]]) for n in indices
         }
         found = extract(
             self._coded(array("I", ids)),
@@ -309,7 +314,7 @@ class Memory:
             score_cutoff=least - 1e-5,  # rapidfuzz leaves out a score that is equal to it
         )
         return sorted(
-            ((number, similarity) for _, similarity, number in found),
+            ((index, similarity) for _, similarity, index in found),
             key=lambda of_pair: (-of_pair[1], -of_pair[0]),
         )
 
@@ -319,23 +324,23 @@ class Memory:
         return ids.tobytes().decode("utf-32-le", "surrogatepass")
 
 
-def _adapted_parts(own: _Skeleton, stored: _Skeleton, asked: _Skeleton) -> list[str] | None:
-    """Returns the parts of a target, those of the asked text in the place of those of its source.
+def _adapted_parts(own: _Skeleton, stored: _Skeleton, query: _Skeleton) -> list[str] | None:
+    """Returns the parts of a target, with those of a query in the place of those of its source.
 
-    None: it has other parts than its source, or parts that the text lacks, or it is unknown which
-    of its parts stands for which of the text.
+    None: it has other parts than its source, or parts that the query lacks, or it is unknown which
+    of its parts stands for which of the query.
     """
-    if Counter(own.parts) == Counter(stored.parts) and len(own.parts) == len(asked.parts):
-        if len({*zip(stored.parts, asked.parts, strict=True)}) > len({*stored.parts}):
+    if Counter(own.parts) == Counter(stored.parts) and len(own.parts) == len(query.parts):
+        if len({*zip(stored.parts, query.parts, strict=True)}) > len({*stored.parts}):
             return None  # `2 of 7` for `3 of 3`
         order = list(map(stored.parts.index, own.parts))
-        in_order = [number for number in order if takes_next_value(asked.parts[number])]
+        in_order = [index for index in order if takes_next_value(query.parts[index])]
         if in_order != sorted(in_order):
             return None  # `%s` would stand for another value
-        return [asked.parts[number] for number in order]
-    if Counter(own.parts) - Counter(asked.parts):
+        return [query.parts[index] for index in order]
+    if Counter(own.parts) - Counter(query.parts):
         return None
-    if stored.words == asked.words and asked.parts != stored.parts:
+    if stored.words == query.words and query.parts != stored.parts:
         return None  # it lacks a part, and it is unknown which one
     return own.parts
 
@@ -379,14 +384,14 @@ def _is_in_capitals(text: str) -> bool:
     return text.isupper() and sum(map(str.isupper, text)) > 1
 
 
-def _plain(end: str) -> str:
+def _plain_ending(ending: str) -> str:
     """Returns the signs at an end as English writes them."""
-    return normalize("NFKC", end).replace("\u3002", ".").strip()
+    return normalize("NFKC", ending).replace("\u3002", ".").strip()
 
 
 def _split_signs(text: str) -> tuple[str, str, str]:
-    """Returns the sign of Spanish before a question or a call, the rest, and the end of a text."""
-    body = text[: _END.search(text).start()]
+    """Returns the sign of Spanish before a question or a call, the body, and the ending."""
+    body = text[: _ENDING.search(text).start()]
     rest = body.lstrip("\u00bf\u00a1")
     return body[: len(body) - len(rest)], rest, text[len(body) :]
 
@@ -397,9 +402,9 @@ def shown_behind(text: str, similar: Suggestion) -> str:
     It ends with the words in which both texts differ: at each difference the words of the similar
     text, then of the text.
     """
-    stored, asked = sides = _Skeleton(similar.source), _Skeleton(text)
+    stored, query = sides = _Skeleton(similar.source), _Skeleton(text)
     shown = [similar.target.strip()]
-    matcher = SequenceMatcher(None, stored.words, asked.words, autojunk=False)
+    matcher = SequenceMatcher(None, stored.words, query.words, autojunk=False)
     for kind, *bounds in matcher.get_opcodes():
         if kind != "equal":
             for side, begin, end in zip(sides, bounds[::2], bounds[1::2], strict=True):

@@ -68,7 +68,7 @@ class Pattern(NamedTuple):
         expression: The regular expression of a part.
         example: Such parts.
         prose: Texts that look alike, and have no such part.
-        is_sure: Whether no prose looks so: a part that an output invents is taken out.
+        is_unambiguous: Whether no prose looks so: a part that an output invents is taken out.
         stands: Takes a part, its text and all that matches in this text; returns whether the part
             is code there. None: it always is.
     """
@@ -78,12 +78,12 @@ class Pattern(NamedTuple):
     expression: str
     example: str
     prose: str
-    is_sure: bool = False
+    is_unambiguous: bool = False
     stands: Callable[[str, str, Collection[str]], bool] | None = None
 
 
 PATTERNS: Sequence[Pattern] = (
-    Pattern("placeholder", ("<ph",), r"<ph\d>", "<ph1>", "<phone>", is_sure=True),
+    Pattern("placeholder", ("<ph",), r"<ph\d>", "<ph1>", "<phone>", is_unambiguous=True),
     Pattern(
         "address",
         ("://", "@", "mailto:", "www.", "tel:"),
@@ -101,7 +101,7 @@ PATTERNS: Sequence[Pattern] = (
         r"\s*-?\}\}|\{%[^{}%]+%\}|(?<!%)<%[^<>%]+%>",
         "{{ x | upper }} {% if x %} <%= x %> {{count, number}}",
         "{{GENDER:|he|she}}",
-        is_sure=True,
+        is_unambiguous=True,
     ),
     Pattern(
         "placeholder",
@@ -112,7 +112,7 @@ PATTERNS: Sequence[Pattern] = (
         rf"|(?<![{_WORD}])@(?:\.\w+)?:{_NAME}(?:\.\w+)*",
         "%(name)s %<name>s %{name} %PATH% $(NAME) $t(a.b) @:a.b @NAME@",
         "50 %(about) of them, 5 %<br>, from 5% to 10%, $(5), a@b",
-        is_sure=True,
+        is_unambiguous=True,
     ),
     Pattern(
         "placeholder",
@@ -124,7 +124,7 @@ PATTERNS: Sequence[Pattern] = (
         r"|,\s*choice,(?:[^{}]|\{[^{}]*\})*)?\}(?!\})|'[{}]+'",
         "{0} {name!r:>10} {0:#,##0.00} {d, date, short} {0, choice, 0#no|1<{0}} {a:{b}} ${x} '{'",
         "{a, b}, {see above}",
-        is_sure=True,
+        is_unambiguous=True,
     ),
     Pattern(
         "code",
@@ -144,7 +144,7 @@ PATTERNS: Sequence[Pattern] = (
         r"(?:\s?%%)?|(?<!%)%%(?!%)",
         "%s %1$d %.1f%% %'d %*d %dpx 50%% %2$#@files@",
         "100 % der, 5% discount, %50i, %12e kadar",
-        is_sure=True,
+        is_unambiguous=True,
     ),
     Pattern(
         "placeholder",
@@ -281,7 +281,7 @@ def _patterns_for(
     names = {flag.removesuffix("-format") for flag in flags if flag.endswith("-format")}
     known = _strict(" " if has_space else "")
     strict = [
-        Pattern("placeholder", (), expression, "", "", is_sure=True)
+        Pattern("placeholder", (), expression, "", "", is_unambiguous=True)
         for name, expression in known.items()
         if name in names
     ]
@@ -296,22 +296,22 @@ def _compiled(expression: str) -> Any:
 
 def find_patterns(
     text: str,
-    sure_parts: Collection[str] | None = None,
+    source_parts: Collection[str] | None = None,
     kind: str | None = None,
     flags: frozenset[str] = frozenset(),
 ) -> list[tuple[tuple[int, int], Pattern]]:
     """Finds the parts of a text that look like code, in order, with their rows.
 
     Args:
-        sure_parts: Parts of the source of the text, which are found whatever stands beside them.
+        source_parts: Parts of the source of the text, which are found whatever stands beside them.
             Only if one of them is like `% d`, `% d` is no percent sign here. None: it is a source.
         kind: Parts of this kind only. None: of any kind.
         flags: The flags of gettext that a message has, such as `c-format` and `no-c-format`.
     """
     found: list[tuple[tuple[int, int], Pattern]] = []
     taken: set[int] = set()
-    has_space = sure_parts is None or any("% " in part for part in sure_parts)
-    sure_parts = sure_parts or ()
+    has_space = source_parts is None or any("% " in part for part in source_parts)
+    source_parts = source_parts or ()
     patterns, refused = _patterns_for(flags, has_space) if flags else (PATTERNS, ())
     for pattern in patterns:
         if pattern.signs and not any(sign in text for sign in pattern.signs):
@@ -328,7 +328,7 @@ def find_patterns(
         parts = {text[slice(*span)] for span in spans}
         for span in spans:
             part = text[slice(*span)]
-            if pattern.stands is None or part in sure_parts or pattern.stands(part, text, parts):
+            if pattern.stands is None or part in source_parts or pattern.stands(part, text, parts):
                 found.append((span, pattern))
                 taken.update(range(*span))
     return sorted(found, key=lambda row: row[0])
@@ -342,13 +342,15 @@ def pattern_of(part: str) -> Pattern | None:
 def may_not_repeat(part: str) -> bool:
     """Returns whether a translation never repeats a part; it may repeat addresses and `$1`."""
     pattern = pattern_of(part)
-    return pattern is not None and (pattern.is_sure or pattern.kind in ("path", "option", "emoji"))
+    return pattern is not None and (
+        pattern.is_unambiguous or pattern.kind in ("path", "option", "emoji")
+    )
 
 
 def is_invented(part: str, pattern: Pattern, source: str, of_source: Collection[Pattern]) -> bool:
     """Returns whether a part is a placeholder that its source, with parts of some rows, lacks."""
-    if pattern.is_sure or pattern.kind != "placeholder" or pattern not in of_source:
-        return pattern.is_sure
+    if pattern.is_unambiguous or pattern.kind != "placeholder" or pattern not in of_source:
+        return pattern.is_unambiguous
     number = regex.search(r"\d+$", part)  # %2 may be a share where the source has a 2
     return not (number and regex.search(rf"(?<![\d%$]){number[0]}(?!\d)", source))
 

@@ -14,7 +14,7 @@ SHARE = regex.compile(r"(?:(?<=\d\s?)%|%(?=\s))(?!%)")
 NUMBER = regex.compile(r"(%\s?)?(?<![\p{L}\p{N}_.,])(\d+(?:[.,]\d+)*)(?![\p{Latin}\d_])(\s?%)?")
 
 
-def edits_to_double_signs(
+def edits_to_double_percents(
     source: str, kept: Sequence[SourceSpan], output: str, flags: frozenset[str] = frozenset()
 ) -> list[Edit]:
     """Finds the edits that double the percent signs of an output, if its source doubles its own."""
@@ -44,7 +44,7 @@ def _signs_outside(text: str, parts: Iterable[Span]) -> list[int]:
     return [n for n, sign in enumerate(text) if sign == "%" and n not in inside]
 
 
-def edits_to_sign_numbers(
+def edits_to_add_percents(
     source: str, kept: Sequence[SourceSpan], output: str, copies: Sequence[OutputSpan]
 ) -> list[Edit]:
     """Finds the edits that give numbers of an output the percent signs of its source.

@@ -13,7 +13,7 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPA
 from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, moved, spans_after
 from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.languages import is_spaced_script_at
-from vanilla_transformer.text.put_back import with_needed_spaces
+from vanilla_transformer.text.restoring import with_needed_spaces
 from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.text.words import words_and_signs
 
@@ -80,7 +80,7 @@ class Reading:
         """The edits that write one space for other white space; no other edit writes just that."""
         return [edit for edit in self.edits if edit.text == " "]
 
-    def edits_of_spaces(self, output: str, links: TokenLinks) -> list[Edit]:
+    def edits_to_restore_spaces(self, output: str, links: TokenLinks) -> list[Edit]:
         """Returns the edits that put other white space than a space between the same words."""
         words, edits = words_and_signs(self.original), dict[Span, Edit]()
         gaps = [
@@ -99,7 +99,7 @@ class Reading:
                     break
         return sorted(edits.values(), key=lambda edit: edit.begin)
 
-    def edits_of_stand_ins(self, output: str) -> list[Edit]:
+    def edits_to_replace_stand_ins(self, output: str) -> list[Edit]:
         """Returns the edits that put parts of the original in the place of their stand-ins."""
         if not self.edits:  # the usual case
             return []
@@ -112,7 +112,7 @@ class Reading:
         return edits
 
 
-def edits_of_other_spaces(text: str) -> list[Edit]:
+def edits_to_unify_spaces(text: str) -> list[Edit]:
     """Returns the edits that put one space for other white space within a text.
 
     White space without a width counts between two words of scripts with spaces. A soft hyphen is

@@ -22,7 +22,8 @@ from vanilla_transformer.text.words import lemma, letter_runs, words_and_signs
 _JOINED = r"[\p{Katakana}\u30fc\p{Latin}]"  # letters that make one word
 _HIRAGANA = regex.compile(r"\p{Hiragana}+")
 
-Key = tuple[str, ...]
+Normalized = tuple[str, ...]
+"""The words and signs of a term as they are compared: equal terms have equal ones."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,10 @@ class Term:
     exact: bool = False
     location: str = field(default="", compare=False)
 
-    def key(self, language: str | None, inflected: bool) -> Key:
-        """Returns the key of the source, part by part: equal texts have equal keys."""
+    def normalized(self, language: str | None, inflected: bool) -> Normalized:
+        """Returns the words and signs of the source as they are compared."""
         parts = (self.source[slice(*span)] for span in words_and_signs(self.source))
-        return tuple(_key_of(part, language, self.case, inflected) for part in parts)
+        return tuple(_normalized(part, language, self.case, inflected) for part in parts)
 
     @cached_property
     def target_finder(self) -> "Glossary":
@@ -67,12 +68,12 @@ class Glossary:
 
     def __init__(self, terms: Iterable[Term]) -> None:
         self.terms = tuple(terms)
-        self._tables: dict[str | None, dict[tuple[bool, bool], dict[Key, Term]]] = {}
-        known: dict[tuple[Key, bool, bool], Term] = {}
+        self._tables: dict[str | None, dict[tuple[bool, bool], dict[Normalized, Term]]] = {}
+        known: dict[tuple[Normalized, bool, bool], Term] = {}
         for term in self.terms:
             if not (term.source.strip() and term.target.strip()):
                 raise ValueError(f"{term.location}: a term needs a source and a target.")
-            same = known.setdefault((term.key(None, False), term.case, term.exact), term)
+            same = known.setdefault((term.normalized(None, False), term.case, term.exact), term)
             if same.target != term.target:
                 raise ValueError(
                     f"{same.location} and {term.location} translate {term.source!r} as "
@@ -91,13 +92,13 @@ class Glossary:
         spans = words_and_signs(text)
         matches: list[Match] = []
         for (case, inflected), table in self._tables_of(language).items():
-            parts = [_key_of(text[slice(*span)], language, case, inflected) for span in spans]
-            sizes = sorted({len(key) for key in table})
+            parts = [_normalized(text[slice(*span)], language, case, inflected) for span in spans]
+            sizes = sorted({len(term) for term in table})
             matches += [
-                Match((spans[first][0], spans[first + size - 1][1]), table[key])
+                Match((spans[first][0], spans[first + size - 1][1]), table[term])
                 for first in range(len(parts))
                 for size in sizes
-                if (key := tuple(parts[first : first + size])) in table and len(key) == size
+                if (term := tuple(parts[first : first + size])) in table and len(term) == size
             ]
         taken: list[Match] = []
         # `sorted` is stable: exact forms come before inflected ones.
@@ -106,13 +107,13 @@ class Glossary:
                 taken.append(match)
         return sorted(taken, key=lambda match: match.span)
 
-    def _tables_of(self, language: str | None) -> dict[tuple[bool, bool], dict[Key, Term]]:
-        """Returns the terms by their keys: exact and inflected forms, with and without case."""
+    def _tables_of(self, language: str | None) -> dict[tuple[bool, bool], dict[Normalized, Term]]:
+        """Returns the terms as they are compared: exact or inflected, with or without case."""
         if language not in self._tables:
             self._tables[language] = tables = {}
             for inflected, case in product((False, True) if language else (False,), (True, False)):
                 table = {
-                    term.key(language, inflected): term
+                    term.normalized(language, inflected): term
                     for term in reversed(self.terms)  # the first one counts
                     if term.case == case and not (inflected and term.exact)
                 }
@@ -121,7 +122,7 @@ class Glossary:
         return self._tables[language]
 
 
-def _key_of(word: str, language: str | None, case: bool, inflected: bool) -> str:
+def _normalized(word: str, language: str | None, case: bool, inflected: bool) -> str:
     """Returns a word as it is compared: its lemma if inflected words count, and its case."""
     word = normalize("NFC", word)
     base = lemma(word.lower(), language).lower() if inflected else word.lower()
@@ -135,8 +136,8 @@ def targets_in(
 ) -> list[Match]:
     """Finds the targets of terms in an output, in these or inflected forms; see `Glossary.find`."""
     targets = (target for term in terms for target in term.target_finder.terms)
-    by_key = {target.key(None, False): target for target in targets}
-    return Glossary(by_key.values()).find(output, language, protected)
+    distinct = {target.normalized(None, False): target for target in targets}
+    return Glossary(distinct.values()).find(output, language, protected)
 
 
 def missing_targets(
@@ -157,7 +158,7 @@ def missing_targets(
     )
 
 
-def edits_to_exchange(
+def edits_to_place_terms(
     output: str,
     links: TokenLinks,
     matches: Iterable[Match],

@@ -18,7 +18,7 @@ _LINK = re.compile(r"([0-9]+)-([0-9]+)")
 
 
 def parse_links(line: str) -> Links:
-    """Reads a line in Pharaoh's format, such as "0-0 1-2": the links in order, each once."""
+    """Parses a line in Pharaoh's format, such as "0-0 1-2": the links in order, each once."""
     links = set()
     for part in line.split():
         match = _LINK.fullmatch(part)

@@ -26,12 +26,12 @@ const STANDS = {  // whether a part is code where it stands; named as in text/pa
   is_among_options: (part, text) => OPTIONS.test(text),
 };
 
-function findParts(text, sure = []) {
+function findParts(text, sourceParts = []) {
   const found = [];
   for (const row of PATTERNS.filter(({ signs }) => !signs.length || signs.some((sign) => text.includes(sign)))) {
     const free = spansIn(text, row.expression).filter((span) => !meets(span, found));
     const parts = new Set(free.map((span) => cut(text, span)));
-    const stands = (part) => !row.stands || sure.includes(part) || STANDS[row.stands](part, text, parts);
+    const stands = (part) => !row.stands || sourceParts.includes(part) || STANDS[row.stands](part, text, parts);
     for (const span of free) if (stands(cut(text, span))) found.push(Object.assign(span, { row }));
   }
   return sorted(found);
@@ -63,7 +63,7 @@ export function keptSpans(text, unknown = []) {
 }
 
 const patternOf = (part) => PATTERNS.find((row) => row.whole.test(part));
-const mayNotRepeat = ({ isSure, kind } = {}) => isSure || ["path", "option", "emoji"].includes(kind);
+const mayNotRepeat = ({ isUnambiguous, kind } = {}) => isUnambiguous || ["path", "option", "emoji"].includes(kind);
 const canBeNumbered = (part) => part !== "{}" && !part.endsWith("m") && PRINTF_PART.test(part);
 
 function haveNumbers(parts) {  // undefined: only some are
@@ -117,7 +117,7 @@ function compare(source, spans, output) {
 }
 
 function isInvented(part, row, source, rows) {
-  if (row.isSure || row.kind !== "placeholder" || !rows.has(row)) return row.isSure;
+  if (row.isUnambiguous || row.kind !== "placeholder" || !rows.has(row)) return row.isUnambiguous;
   const number = /\d+$/.exec(part);  // %2 may be a share where the source has a 2
   return !(number && new RegExp(`(?<![\\d%$])${number[0]}(?!\\d)`).test(source));
 }
@@ -197,7 +197,7 @@ function editFor(source, span, output, links, spare, taken) {
 }
 
 // The edits, in order, after which an output has each missing part, and no other that must go.
-function editsFor(source, spans, output, { found, spare, missing, normal }, links) {
+function editsToRestore(source, spans, output, { found, spare, missing, normal }, links) {
   const taken = [...found], edits = [];
   const isTaken = (span) => links.some((link) => meets(link.source, [span]) && meets(link.target, taken));
   const lacking = [...new Set(missing)].flatMap((form) => spans.filter((span) => normal(cut(source, span)) === form)
@@ -218,7 +218,7 @@ function editsFor(source, spans, output, { found, spare, missing, normal }, link
 }
 
 // The edits that put one space for other white space within a text, and nothing for a soft hyphen.
-export function editsOfOtherSpaces(text) {
+export function editsToUnifySpaces(text) {
   return spansIn(text, OTHER_SPACE).flatMap(([begin, end]) => {
     const run = text.slice(begin, end), isInside = begin > 0 && end < text.length;
     const isBetween = isAt(INVISIBLE, text, [begin]) && !SPACELESS.test(text[begin - 1] + text[end]);
@@ -228,7 +228,7 @@ export function editsOfOtherSpaces(text) {
 }
 
 // The edits that put other white space than a space between the same words.
-function editsOfSpaces(source, spaces, output, links) {
+function editsToRestoreSpaces(source, spaces, output, links) {
   const words = spansIn(source, WORDS), written = spansIn(output, WORDS);
   const linked = (isBeside) => links.filter((link) => meets(link.source, words.filter(isBeside))).map((link) => link.target);
   const gaps = written.slice(1).map((word, index) => [written[index], word])
@@ -258,7 +258,7 @@ const numbersOf = (text, parts) => Array.from(
   });
 
 // The edits that give numbers of an output the percent signs of its source.
-function editsOfSigns(source, spans, output, found) {
+function editsToAddPercents(source, spans, output, found) {
   const inSource = numbersOf(source, spans), inOutput = numbersOf(output, found);
   const signed = (numbers, wanted) => numbers.filter(({ number, sign }) => sign && number === wanted).length;
   const bare = new Set(inSource.filter(({ sign }) => !sign).map(({ number }) => number)), edits = [];
@@ -276,16 +276,16 @@ function editsOfSigns(source, spans, output, found) {
 export function keep({ line: source, spans, spaces }, output, findLinks) {
   let linked;
   const linksOf = () => linked ??= findLinks();
-  const gaps = spaces.length ? editsOfSpaces(source, spaces, output, linksOf()) : [], spaced = edited(output, gaps);
+  const gaps = spaces.length ? editsToRestoreSpaces(source, spaces, output, linksOf()) : [], spaced = edited(output, gaps);
   const behind = (at) => gaps.reduce((all, [, end, text]) => (end <= at ? all + text.length - 1 : all), at);
   const before = compare(source, spans, spaced), { missing } = before;
   const links = missing.length ? linksOf().map((link) => ({ ...link, target: link.target.map(behind) })) : [];
-  const edits = editsFor(source, spans, spaced, before, links), whole = edited(spaced, edits);
-  const signs = editsOfSigns(source, spans, whole, compare(source, spans, whole).found);
+  const edits = editsToRestore(source, spans, spaced, before, links), whole = edited(spaced, edits);
+  const signs = editsToAddPercents(source, spans, whole, compare(source, spans, whole).found);
   const text = edited(whole, signs), after = compare(source, spans, text);
   const order = (text, places) => places.map((span) => cut(text, span)).filter(canBeNumbered).map(after.normal);
   const [wanted, found] = [order(source, spans), order(text, after.found)];
-  const stays = !wanted.some((part) => POSITION.test(part)) && wanted.join() !== found.join();
-  if (stays) return { text: source, spans, edits: [], restored: 0, stays };
-  return { text, spans: after.found, edits: [...signs, ...edits, ...gaps], restored: missing.length + signs.length, stays };
+  const untranslated = !wanted.some((part) => POSITION.test(part)) && wanted.join() !== found.join();
+  if (untranslated) return { text: source, spans, edits: [], restored: 0, untranslated };
+  return { text, spans: after.found, edits: [...signs, ...edits, ...gaps], restored: missing.length + signs.length, untranslated };
 }

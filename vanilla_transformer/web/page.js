@@ -17,7 +17,7 @@ const REASONS = {
   cut: () => "it is cut off",
   unknown: () => "the model does not know some of the characters",
   restored: () => "a part that stays was missing, and was put back: check its place",
-  stays: () => "it stays as it is, since its placeholders would be in another order",
+  untranslated: () => "it stays as it is, since its placeholders would be in another order",
 };
 const WORDS = new Intl.Segmenter("en", { granularity: "word" });
 const wordsOf = (text) => [...WORDS.segment(text)].filter((one) => one.isWordLike);

@@ -1,7 +1,7 @@
 // The model in a worker: greedy search for each line, kept parts, expected quality, alternatives on a word.
 import * as ort from "./runtime/ort.wasm.min.mjs";
 import { Tokenizer } from "./runtime/tokenizers.min.mjs";
-import { edited, editsOfOtherSpaces, keep, keptSpans, unknownSpans, unmet, withDoubledSigns } from "./kept.js";
+import { edited, editsToUnifySpaces, keep, keptSpans, unknownSpans, unmet, withDoubledSigns } from "./kept.js";
 import { LINE_BREAKS, NO_WORD, REPEATED_PART, REPEATED_WORDS, SURROUNDED } from "./patterns.js";
 
 const here = new URL(".", import.meta.url);
@@ -133,7 +133,7 @@ function repeatsItself(text) {
 
 // What the model reads of a line: its own placeholders for the parts that stay, and one space for other white space.
 function readingOf(line, { before, tag, after }) {
-  const others = editsOfOtherSpaces(line), unknown = unmet(unknownSpans(line, isUnknown), others);
+  const others = editsToUnifySpaces(line), unknown = unmet(unknownSpans(line, isUnknown), others);
   const spans = keptSpans(line, site.keepsUnknown ? unknown : []);
   const isStrange = (span) => !unmet([span], unknown).length &&
     Array.from(line.slice(...span).replace(/[\ufe0f\u200d]/g, "")).every(isUnknown);
@@ -194,7 +194,7 @@ function finished(reading, result, { before, tag, language }) {
   };
   const kept = keep(reading, text, findLinks);
   const facts = { repeated: repeatsItself(kept.text) && !repeatsItself(line), cut: !isComplete,
-    stays: kept.stays, unknown: missing > 0, restored: kept.restored > 0 };
+    untranslated: kept.untranslated, unknown: missing > 0, restored: kept.restored > 0 };
   const doubts = Object.keys(facts).filter((name) => facts[name]);
   const quality = site.quality && expected(result, ids.length, line, kept, missing, facts, language);
   if (quality !== null && quality < site.doubtful) doubts.push("unsure");

@@ -27,7 +27,7 @@ letters that are no copy ("v" of "v%d" for "%.1f"), at 0.6 damaged copies stay b
 """
 
 
-def edits_to_keep(
+def edits_to_restore(
     copies: Copies, links: TokenLinks, protected: Sequence[OutputSpan] = ()
 ) -> list[Edit]:
     """Finds the edits after which an output has each kept part as often as its source.
