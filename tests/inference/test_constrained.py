@@ -27,7 +27,9 @@ def translate(translator, texts, terms, languages=(None, None), **options):
         replace(segment, matches=tuple(Match((0, 0), Term(term, term)) for term in of_text))
         for segment, of_text in zip(split.segments, terms, strict=True)
     ]
-    rows = translator.joiner.join(job, split, translator.stages.compute(segments, job.call))
+    rows = translator.joiner.join(
+        job, split, translator.segment_translator.translate(segments, job.call)
+    )
     return [row if options.get("n_best") else row[0] for row in rows]
 
 

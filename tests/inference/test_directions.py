@@ -22,7 +22,7 @@ from transformers import (
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.batches.encoding import RowDirections, encode
 from vanilla_transformer.batches.subwords import SampledSubwords
-from vanilla_transformer.inference import stages
+from vanilla_transformer.inference import segment_translator
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
@@ -95,7 +95,8 @@ def state_of(tokenizer, folder):
 @pytest.mark.parametrize("kind", CODES)
 @pytest.mark.parametrize("engine", ["transformers", "auto"])
 def test_texts_of_several_directions_in_one_call(models, tmp_path, kind, engine, monkeypatch):
-    monkeypatch.setattr(stages, "has_lost_its_way", lambda output: False)  # toys repeat themselves
+    # Toys repeat themselves.
+    monkeypatch.setattr(segment_translator, "has_lost_its_way", lambda output: False)
     translator = Translator.from_pretrained(models / f"own-{kind}", engine, "cpu")
     tokenizer = translator.tokenizer
     before = state_of(tokenizer, tmp_path / "before")

@@ -4,7 +4,7 @@ import pytest
 from made_up_language import arguments, main
 from programs import REPOSITORY
 
-from vanilla_transformer.inference import stages
+from vanilla_transformer.inference import segment_translator
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.text.repetition import repeats_itself
 
@@ -61,7 +61,7 @@ TEXTS = [
 def test_outputs_that_repeat_themselves_are_searched_again(translator, search, monkeypatch):
     search = {"return_scores": True, "tgt_lang": "de", "n_best": 1, **search}
     found = translator.translate(TEXTS, **search)
-    monkeypatch.setattr(stages, "has_lost_its_way", lambda output: False)
+    monkeypatch.setattr(segment_translator, "has_lost_its_way", lambda output: False)
     first = translator.translate(TEXTS, **search)
     for number, (row, before) in enumerate(zip(found, first, strict=True)):
         assert len({output.text for output in row}) == search["n_best"]
@@ -86,7 +86,7 @@ def test_texts_that_repeat_themselves_and_single_words_stay_as_they_were(
     search = {"return_scores": True, "tgt_lang": language, "num_beams": 1}
     found = translator.translate(STAY, **search)
     assert not any(output.repeated for output in found)
-    monkeypatch.setattr(stages, "has_lost_its_way", lambda output: False)
+    monkeypatch.setattr(segment_translator, "has_lost_its_way", lambda output: False)
     assert translator.translate(STAY, **search) == found
 
 

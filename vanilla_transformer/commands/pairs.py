@@ -53,7 +53,7 @@ def compute_pairs(options: Any, engine: str, method: str, describe: Callable[[An
             try:
                 results = compute(sources, targets, batch_tokens=computation.batch_tokens, **asked)
             except LongSourceError as error:
-                line = done + 1 + error.number
+                line = done + 1 + error.index
                 raise ValueError(f"{files.source}, line {line}: it {error.problem}") from error
             print(*map(describe, results), sep="\n", file=stream)
             progress.update(done := done + len(chunk))

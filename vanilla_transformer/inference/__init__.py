@@ -1,1 +1,1 @@
-"""Texts in, texts out: a request, its stages, and the engines that compute them."""
+"""Texts in, texts out: a request, the steps to its outputs, and the engines that compute them."""

@@ -158,12 +158,12 @@ class _WantedTerms(NamedTuple):
         ids = torch.full((len(terms), most, 2, longest + 1), -1)
         for row, of_row in enumerate(terms):
             unique = list(dict.fromkeys(of_row))
-            for number, term in enumerate(unique):
-                wanted[row, number] = of_row.count(term)
+            for index, term in enumerate(unique):
+                wanted[row, index] = of_row.count(term)
                 for other, of_other in enumerate(unique):
-                    within[row, number, other] = _count(term[0], of_other[0], joins)
+                    within[row, index, other] = _count(term[0], of_other[0], joins)
                 for side, of_side in enumerate(term):
-                    ids[row, number, side, : len(of_side)] = torch.tensor(of_side)
+                    ids[row, index, side, : len(of_side)] = torch.tensor(of_side)
         needed = (within @ wanted[..., None])[..., 0]
         in_others = (within - torch.eye(most, dtype=torch.long)).clamp(min=0)
         return cls(needed, in_others, ids, (ids >= 0).sum(-1))

@@ -1,4 +1,4 @@
-"""The engine CTranslate2: an export of the model, made on first use and kept in a cache."""
+"""The engine CTranslate2: an export of the model, made on first use, and cached."""
 
 import hashlib
 import os
@@ -232,12 +232,12 @@ class CTranslate2Engine:
     def _hypothesis_of(
         self, tokens: list[str], weights: list[list[float]] | None, ends_at: int | None
     ) -> Hypothesis:
-        """Reads tokens and their attention; an output of the length `ends_at` has a forced end."""
+        """Makes a hypothesis; an output of the length `ends_at` has a forced end."""
         complete = bool(tokens) and tokens[-1] == self.target_tokens[self.end_id]
-        kept = tokens[:-1] if complete else tokens
-        aligned = None if weights is None else tuple(map(_best_source, weights[: len(kept)]))
-        ids = tuple(self.target_ids[token] for token in kept)
-        has_end = complete or len(kept) == ends_at
+        content = tokens[:-1] if complete else tokens
+        aligned = None if weights is None else tuple(map(_best_source, weights[: len(content)]))
+        ids = tuple(self.target_ids[token] for token in content)
+        has_end = complete or len(content) == ends_at
         return Hypothesis(ids, self.end_id if has_end else None, aligned)
 
 

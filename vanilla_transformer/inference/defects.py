@@ -13,9 +13,9 @@ MOST_NAMED = 10
 """Texts that a warning names."""
 
 
-def _named(numbers: Iterable[int], name_text: Callable[[int], str] | None) -> str:
-    """Returns the names of the first texts of some numbers, and how many more there are."""
-    names = [name_text(n) if name_text else f"text {n + 1}" for n in dict.fromkeys(numbers)]
+def _named(indices: Iterable[int], name_text: Callable[[int], str] | None) -> str:
+    """Returns the names of the first texts of some indices, and how many more there are."""
+    names = [name_text(n) if name_text else f"text {n + 1}" for n in dict.fromkeys(indices)]
     others = f", and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
     return f"{', '.join(names[:MOST_NAMED])}{others}"
 
@@ -25,7 +25,7 @@ class Defects:
 
     def __init__(self) -> None:
         self.num_texts = self.num_repeated = self.longest = self.num_characters = 0
-        self.cut_off: list[int] = []  # for each output that is, the number of its text
+        self.cut_off: list[int] = []  # for each output that is, the index of its text
         self.untranslated: list[int] = []
         self.num_unknown = 0.0
 

@@ -13,7 +13,7 @@ _COLUMNS = ("source", "target", "case", "exact")
 
 
 def as_glossary(glossary: GlossaryLike) -> Glossary:
-    """Returns a glossary; reads one from a file, a mapping or a list of pairs.
+    """Returns a glossary; makes one of a file, a mapping or a list of pairs.
 
     The columns of a file are the source, the target, `case` and `exact` (1 or 0); the last two may
     lack. A first line with these names puts them in another order.
@@ -21,7 +21,7 @@ def as_glossary(glossary: GlossaryLike) -> Glossary:
     if isinstance(glossary, Glossary):
         return glossary
     if isinstance(glossary, str | Path):
-        return Glossary(_read(Path(glossary)))
+        return Glossary(_load(Path(glossary)))
     pairs = glossary.items() if isinstance(glossary, Mapping) else glossary
     return Glossary(
         Term(source, target, location=f"Term {number}")
@@ -29,7 +29,7 @@ def as_glossary(glossary: GlossaryLike) -> Glossary:
     )
 
 
-def _read(path: Path) -> Iterator[Term]:
+def _load(path: Path) -> Iterator[Term]:
     columns: Sequence[str] = _COLUMNS
     for number, line in enumerate(read_lines(path), start=1):
         cells, location = [cell.strip() for cell in line.split("\t")], f"{path}, line {number}"

@@ -87,11 +87,11 @@ class Job:
     metric: Metric | None = None
     in_sentences: bool = False
 
-    def select(self, numbers: Iterable[int]) -> "Job":
+    def select(self, indices: Iterable[int]) -> "Job":
         """Returns the job of some of the texts."""
-        return replace(self, texts=[self.texts[number] for number in numbers])
+        return replace(self, texts=[self.texts[index] for index in indices])
 
     def parts(self, size: int) -> "Iterator[Job]":
         """Yields jobs of so many texts, which are computed one after the other."""
-        numbers = range(len(self.texts))
-        return (self.select(numbers[first : first + size]) for first in numbers[::size])
+        indices = range(len(self.texts))
+        return (self.select(indices[first : first + size]) for first in indices[::size])

@@ -1,4 +1,4 @@
-"""The last stage: the outputs of segments become translations of texts."""
+"""`Joiner`: the outputs of segments become translations of texts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -58,7 +58,7 @@ class Joiner:
     ) -> Translation:
         """Makes an output of a text from one for each of its segments."""
         details = call.details
-        layout, parts = _with_pieces(layout, [rows[number][rank] for number in layout.segments])
+        layout, parts = _with_pieces(layout, [rows[index][rank] for index in layout.segments])
         whole, read = _put_together(layout, parts), [part.segment for part in parts]
         links = whole.links
         characters = sum(count_characters(segment.text) for segment in read)
@@ -105,9 +105,9 @@ class Joiner:
 
 
 def _with_pieces(layout: TextLayout, outputs: Sequence[Output]) -> tuple[TextLayout, list[Output]]:
-    """Returns the layout of a text with numbers into its own outputs, or those of sentences."""
-    numbered = layout.with_parts({old: [new] for new, old in enumerate(layout.segments)})
-    split = SplitTexts([numbered], list(outputs)).with_parts(
+    """Returns the layout of a text with indices of its own outputs, or those of sentences."""
+    own = layout.with_parts({old: [new] for new, old in enumerate(layout.segments)})
+    split = SplitTexts([own], list(outputs)).with_parts(
         output.pieces or [output] for output in outputs
     )
     return split.layouts[0], split.segments

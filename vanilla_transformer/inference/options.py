@@ -73,7 +73,7 @@ def compiled(patterns: Iterable[str]) -> tuple[Any, ...]:
 
 
 def _pattern(text: str) -> str:
-    """Reads a regular expression."""
+    """Checks a regular expression, and returns it."""
     compiled([text])
     return text
 

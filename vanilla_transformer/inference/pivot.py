@@ -26,7 +26,7 @@ def job_to_pivot(job: Job) -> Job:
 def plan_from_pivot(
     translator: Translator, options: TranslateOptions, first: Job, outputs: Sequence[Translation]
 ) -> Job:
-    """Plans the translation of the outputs of a first step, which were asked for their marks."""
+    """Plans the translation of the outputs of a first step, which have their marks."""
     options = replace(options, links=first.call.details.links, in_sentences=first.in_sentences)
     former = [text.former for text in first.texts]
     planned = translator.plan([output.text for output in outputs], options, former=former)

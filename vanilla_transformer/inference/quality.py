@@ -1,8 +1,8 @@
 """The expected chrF of an output, from the scores of its tokens and its length.
 
 A calibration is fitted to outputs with references that the model has not been trained on, by
-least squares and a monotone map (Barlow et al. 1972). It ranks outputs: a mistake of which the
-model is sure stays sure.
+least squares and a monotone map (Barlow et al. 1972). It ranks outputs, and does not find mistakes
+of which the model is sure.
 """
 
 import json
@@ -151,7 +151,7 @@ class Calibration:
 
     @classmethod
     def load(cls, folder: Path) -> "Calibration | None":
-        """Reads the calibration of a model; None: it has none, a damaged one or one of others."""
+        """Loads the calibration of a model; None: it has none, a damaged one or one of others."""
         if not (folder / QUALITY).is_file():
             return None
         try:

@@ -1,4 +1,4 @@
-"""The stages `split` and `read`: texts become sources, and sources segments of token ids."""
+"""`Reader`: texts become sources, and sources segments, as a model reads them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

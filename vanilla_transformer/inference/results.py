@@ -16,7 +16,7 @@ from vanilla_transformer.text.word_alignment import Links, format_links, word_li
 
 
 class Mark(NamedTuple):
-    """A part of an output that is kept from the source, or the target of a term."""
+    """A kept part of an output, or the target of a term."""
 
     begin: int
     end: int
@@ -57,7 +57,7 @@ class Features(NamedTuple):
 
 @dataclass(frozen=True)
 class Translation:
-    """The translation of one text, and the details that were asked for.
+    """The translation of one text, and the details that were requested.
 
     Attributes:
         score: Log-probability of the tokens in nats, divided by their number to the power of
@@ -67,7 +67,7 @@ class Translation:
             1 for a token that the settings force.
         alignment: (source token, target token) by their indices in the text, the ends included in
             the count.
-        source_tokens: The tokens that the model reads, if an alignment was asked for.
+        source_tokens: The tokens that the model reads, if an alignment was requested.
         word_alignment: (source word, target word) by their indices among the words of the source
             text and of `text`. A word is text between ASCII white space.
         links: Where the source tokens are in the text and those of the output in `text`, in order,
@@ -78,7 +78,7 @@ class Translation:
             as `%s`, would be in another order.
         repeated: Whether it repeats up to six words, or a part of a word, three times in a row,
             and its source does not.
-        quality: The expected chrF of the output, from 0 to 100. None: no scores were asked for, or
+        quality: The expected chrF of the output, from 0 to 100. None: no scores were requested, or
             the model has no calibration; see `inference.quality`.
         unknown_share: Share of the source's characters, without white space, that the vocabulary
             does not know: the model reads a token for "unknown" in their place.
@@ -88,7 +88,7 @@ class Translation:
         missing_terms: The targets that it does not contain.
         from_memory: A former translation of the source: if it is exact, `text` is its target.
         marks: The kept parts and the targets of terms in `text`, in order.
-        features: What tells its quality. None: no scores were asked for, or nothing was read.
+        features: What tells its quality. None: no scores were requested, or nothing was read.
     """
 
     text: str
@@ -192,8 +192,7 @@ def linked_words(source: str, target: str, links: TokenLinks) -> Links:
 def metric_by_name(metric: str | Metric) -> Metric:
     """Returns the given function, or the chrF of single sentences, as sacreBLEU computes it.
 
-    It serves minimum Bayes risk (Kumar and Byrne 2004): the output that is most similar to the
-    others.
+    Minimum Bayes risk (Kumar and Byrne 2004) chooses the output that is most similar to the others.
     """
     if callable(metric):
         return metric

@@ -128,7 +128,7 @@ class Output:
 
     The steps set its fields, one after the other:
 
-    - `read`: hypothesis, written, stand_in_edits, text, is_complete, copies, missing_terms;
+    - `decode`: hypothesis, written, stand_in_edits, text, is_complete, copies, missing_terms;
     - `link`: links, and the alignment of the hypothesis;
     - `restore`: text, links, copies, restored, missing_terms;
     - `score`: token_scores;
@@ -149,7 +149,7 @@ class Output:
         copies: The kept parts that the text has, and lacks. None: nothing is kept.
         restored: The kept parts that the model did not copy.
         missing_terms: Targets of terms that the text lacks.
-        token_scores: Log-probability of each token in nats. Empty: it was not asked for.
+        token_scores: Log-probability of each token in nats. Empty: it was not requested.
         pieces: Outputs of its sentences, and the cuts between these, which stand for its own
             text. Empty: its own counts.
     """
@@ -183,7 +183,7 @@ class SplitTexts(Generic[Part]):
     """Texts that are split into segments, which may be sources, read, or outputs.
 
     Attributes:
-        layouts: Each text, with numbers into `segments` in the place of its segments.
+        layouts: Each text, with indices of `segments` in the place of its segments.
     """
 
     layouts: list[TextLayout]
@@ -192,16 +192,16 @@ class SplitTexts(Generic[Part]):
     def with_parts(self, rows: Iterable[Iterable[NewPart | Cut | str]]) -> "SplitTexts[NewPart]":
         """Returns the texts with a row of parts in the place of each segment."""
         segments: list[NewPart] = []
-        numbered: list[list[int | Cut | str]] = []
+        indexed: list[list[int | Cut | str]] = []
         for row in rows:
-            numbered.append([])
+            indexed.append([])
             for part in row:
                 if isinstance(part, Cut | str):
-                    numbered[-1].append(part)
+                    indexed[-1].append(part)
                 else:
-                    numbered[-1].append(len(segments))
+                    indexed[-1].append(len(segments))
                     segments.append(part)
-        return SplitTexts([layout.with_parts(numbered) for layout in self.layouts], segments)
+        return SplitTexts([layout.with_parts(indexed) for layout in self.layouts], segments)
 
 
 def spans_within(

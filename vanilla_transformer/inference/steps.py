@@ -1,4 +1,4 @@
-"""The steps from segments to outputs: search, read, link, restore, score."""
+"""The steps from segments to outputs: search, decode, link, restore, score."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -45,7 +45,7 @@ class Steps:
         search = replace(call.search, settings=settings)
         return replace(call, search=search, engine=self.engines.for_search(search))
 
-    def outputs(
+    def run(
         self,
         segments: Sequence[Segment],
         call: Call,
@@ -55,30 +55,30 @@ class Steps:
         align = call.details.linked or any(segment.is_aligned for segment in segments)
         ids = [segment.ids for segment in segments]
         rows = call.engine.generate(ids, call.search, call.batch_tokens, align, on_batch)
-        return self._complete(segments, rows, call)
+        return self._after_search(segments, rows, call)
 
-    def outputs_with_terms(
+    def run_with_terms(
         self, segments: Sequence[Segment], call: Call, terms: Sequence[Sequence[TermIds]]
     ) -> list[Outputs]:
         """Computes outputs that contain the terms of each segment, which transformers can."""
         ids = [segment.ids for segment in segments]
         engine = self.engines.transformers
         rows = engine.generate(ids, call.search, call.batch_tokens, terms=terms)
-        return self._complete(segments, rows, call)
+        return self._after_search(segments, rows, call)
 
-    def _complete(
+    def _after_search(
         self, segments: Sequence[Segment], rows: Sequence[Sequence[Hypothesis]], call: Call
     ) -> list[Outputs]:
-        """Takes the found tokens through the further steps."""
-        outputs = self.link(self.read(segments, rows, call.search), call)
+        """Takes the tokens that a search has found through the further steps."""
+        outputs = self.link(self.decode(segments, rows, call.search), call)
         outputs = self.score(list(map(restore, outputs)), call)
         remaining = iter(outputs)
         return [list(islice(remaining, len(row))) for row in rows]
 
-    def read(
+    def decode(
         self, segments: Sequence[Segment], rows: Sequence[Sequence[Hypothesis]], search: Search
     ) -> list[Output]:
-        """Reads the texts of found tokens, with parts of the source for their stand-ins."""
+        """Decodes found tokens to texts, with parts of the source for their stand-ins."""
         ids = [list(hypothesis.ids) for row in rows for hypothesis in row]
         decode = self.reader.of_targets.batch_decode
         texts = iter(decode(ids, skip_special_tokens=True) if ids else [])
@@ -124,26 +124,27 @@ class Steps:
         """
         linked = list(outputs)
         wanted = [
-            number
-            for number, output in enumerate(outputs)
+            index
+            for index, output in enumerate(outputs)
             if call.details.linked
             or (output.copies and output.copies.missing)
             or output.segment.reading.spaces
             or (output.segment.matches and not words_have_spaces(output.segment.target_language))
         ]
-        aligned: Any = [outputs[number].hypothesis.aligned for number in wanted]
+        aligned: Any = [outputs[index].hypothesis.aligned for index in wanted]
         if None in aligned:  # the search itself has not aligned them
             aligned = self.engines.transformers.alignments(
-                [outputs[number].segment.ids for number in wanted],
-                [self._ended(outputs[number].hypothesis) for number in wanted],
+                [outputs[index].segment.ids for index in wanted],
+                [self._ended(outputs[index].hypothesis) for index in wanted],
                 call.batch_tokens,
                 needed_start(call.search.settings),
             )
-        for number, row in zip(wanted, aligned, strict=True):
-            output = outputs[number]
-            places = self.reader.output_spans(output)
-            links = TokenLinks(self.reader.source_spans(output.segment), places, row[: len(places)])
-            linked[number] = replace(
+        for index, row in zip(wanted, aligned, strict=True):
+            output = outputs[index]
+            in_output = self.reader.output_spans(output)
+            in_source = self.reader.source_spans(output.segment)
+            links = TokenLinks(in_source, in_output, row[: len(in_output)])
+            linked[index] = replace(
                 output,
                 hypothesis=replace(output.hypothesis, aligned=tuple(links.aligned)),
                 links=links.edited(output.stand_in_edits),

@@ -39,8 +39,8 @@ from vanilla_transformer.inference.results import (
     linked_words,
     metric_by_name,
 )
+from vanilla_transformer.inference.segment_translator import SegmentTranslator
 from vanilla_transformer.inference.segments import Output
-from vanilla_transformer.inference.stages import Stages
 from vanilla_transformer.inference.steps import Steps
 from vanilla_transformer.language_tags import closest_tag, known_tag
 from vanilla_transformer.model.directions import Direction, FirstTokens, language_tokens
@@ -62,19 +62,19 @@ SearchKey = tuple[int | None, int | None, tuple[tuple[str, Any], ...]]
 
 
 class LongSourceError(ValueError):
-    """A source is longer than the model takes; `number` counts the sources of the call from 0."""
+    """A source is longer than the model takes; `index` is its index among those of the call."""
 
-    def __init__(self, number: int, size: int, limit: int) -> None:
-        self.number = number
+    def __init__(self, index: int, size: int, limit: int) -> None:
+        self.index = index
         self.problem = f"has {size:,} tokens, and {limit:,} are possible: split it."
-        super().__init__(f"Source {number} {self.problem}")
+        super().__init__(f"Source {index} {self.problem}")
 
 
 class Translator:
     """Generates texts from texts with a trained model: translation, pronunciation, summaries.
 
-    `translate` plans a job for its texts and runs it. The steps of `run` are `reader.split`,
-    `stages.compute` and `joiner.join`.
+    `translate` plans a job for its texts, and `run` computes it: a `Reader` splits the texts, a
+    `SegmentTranslator` computes the outputs of their segments, and a `Joiner` joins these.
 
     Args:
         source_limit: Longest source in tokens; longer lines are split.
@@ -97,7 +97,8 @@ class Translator:
         self.reader = Reader(tokenizer, source_limit)
         end = next(iter(end_tokens_of(settings)), None)
         self.engines, self.steps = engines, Steps(self.reader, engines, end)
-        self.stages, self.joiner = Stages(self.steps), Joiner(self.reader, calibration)
+        self.segment_translator = SegmentTranslator(self.steps)
+        self.joiner = Joiner(self.reader, calibration)
         self._cached_search = lru_cache(maxsize=64)(self._make_search)
         self._cached_call = lru_cache(maxsize=64)(self._make_call)
         self._settings_of_calls: dict[str, Any] = {}
@@ -174,14 +175,14 @@ class Translator:
         """Generates an output for each text.
 
         Args:
-            texts: A text, a list of texts, or another iterable, which is read as a stream. A text
+            texts: A text, a list of texts, or another iterable, which is taken as a stream. A text
                 may have several lines; its lines and blank lines stay where they are.
             memory: Former translations: an equal text has its stored translation, and a model that
                 has learnt it reads that of a similar one. `from_memory` of a result tells both. See
                 `text.memory`.
             progress: Whether to show on standard error how many texts are done.
-            name_text: Names a text by its number, from 0, where a warning tells of it. None: by its
-                number, from 1.
+            name_text: Names a text by its index, where a warning tells of it. None: by its number,
+                from 1.
             **options: The fields of `TranslateOptions`: `src_lang` and `tgt_lang` (languages in any
                 spelling, such as "en" or "eng_Latn"; a list has one for each text), `n_best`,
                 `minimum_risk` ("chrf" or a function), `candidates`, `keep`, `keep_patterns`,
@@ -201,14 +202,14 @@ class Translator:
             raise ValueError(
                 f"`texts` is {texts!r}: give a text, a list of texts, or an iterable of texts."
             )
-        asked = TranslateOptions.of(**options)
+        request = TranslateOptions.of(**options)
         memories = [] if memory is None else [memory]
         given = [texts] if isinstance(texts, str) else texts
-        rows = self.stream(given, asked, memories, progress, name_text)
+        rows = self.stream(given, request, memories, progress, name_text)
 
         def result_of(row: list[Translation]) -> Any:
-            outputs = [output if asked.has_details else output.text for output in row]
-            return outputs[0] if asked.n_best is None else outputs
+            outputs = [output if request.has_details else output.text for output in row]
+            return outputs[0] if request.n_best is None else outputs
 
         results = map(result_of, rows)
         if isinstance(texts, str):
@@ -225,7 +226,7 @@ class Translator:
         name_text: Callable[[int], str] | None = None,
     ) -> Iterator[list[Translation]]:
         """Yields the outputs of each text, best first; the arguments are those of `translate`."""
-        if options.glossary is not None:  # its file is read once, not for each chunk
+        if options.glossary is not None:  # its file is loaded once, not for each chunk
             options = replace(options, glossary=as_glossary(options.glossary))
         count = len(texts) if isinstance(texts, Sequence) else 1
         # A stream has one direction for all of its texts.
@@ -253,9 +254,9 @@ class Translator:
             directions: The direction of each text. None: that of the options.
             former: The decision on each text, of a caller that has looked into memories itself.
         """
-        for number, text in enumerate(texts):
+        for index, text in enumerate(texts):
             if not isinstance(text, str):
-                raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
+                raise ValueError(f"texts[{index}] is {text!r}, which is not a text.")
         call = self.call_of(options)
         if directions is None:
             directions = self.directions(len(texts), options)
@@ -289,7 +290,7 @@ class Translator:
             num_computed += count
             on_done(len(job.texts) * num_computed // len(split.segments))
 
-        rows = self.stages.compute(split.segments, job.call, on_batch)
+        rows = self.segment_translator.translate(split.segments, job.call, on_batch)
         return self.joiner.join(job, split, rows)
 
     def run_parts(
@@ -317,16 +318,16 @@ class Translator:
 
     def search_of(self, options: TranslateOptions) -> Search:
         """Decides the search of a request."""
-        key, is_hashable = self._key_of(options)
+        key, is_hashable = self._cache_key(options)
         return (self._cached_search if is_hashable else self._make_search)(*key)
 
     def call_of(self, options: TranslateOptions) -> Call:
         """Decides the search and the engine of a request; equal options have the same call."""
-        key, is_hashable = self._key_of(options)
+        key, is_hashable = self._cache_key(options)
         make = self._cached_call if is_hashable else self._make_call
         return make(options.details, options.batch_tokens, *key)
 
-    def _key_of(self, options: TranslateOptions) -> tuple[SearchKey, bool]:
+    def _cache_key(self, options: TranslateOptions) -> tuple[SearchKey, bool]:
         """Returns the options that decide the search, and whether a cache may have them as key."""
         if vars(self.settings) != self._settings_of_calls:  # somebody has changed them
             self._cached_search.cache_clear()
@@ -357,7 +358,7 @@ class Translator:
         return Search.resolve(self.settings, options, candidates=candidates, config=self.config)
 
     def directions(self, count: int, options: TranslateOptions) -> list[Direction]:
-        """Decides for each of so many texts how the model is asked for a language."""
+        """Decides the direction of each of so many texts."""
         forced = options.given().get("forced_bos_token_id")
         if options.target_language is not None and forced is not None:
             raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
@@ -386,10 +387,10 @@ class Translator:
         Args:
             **options: `src_lang`, `tgt_lang` and `batch_tokens`, as for `translate`.
         """
-        asked = TranslateOptions.of(**options, return_scores=True)
+        request = TranslateOptions.of(**options, return_scores=True)
         return [
             Score(self.reader.target_tokens(pair.hypothesis.tokens), pair.token_scores)
-            for pair in self._compute_pairs(sources, targets, asked)
+            for pair in self._compute_pairs(sources, targets, request)
         ]
 
     def align(
@@ -405,7 +406,7 @@ class Translator:
         Returns:
             The links of each pair. A pair with a blank side has none.
         """
-        asked = TranslateOptions.of(**options, return_word_alignment=True)
+        request = TranslateOptions.of(**options, return_word_alignment=True)
         return [
             Alignment(
                 words=linked_words(pair.segment.text, pair.text, pair.links),
@@ -413,7 +414,7 @@ class Translator:
                 source_tokens=self.reader.source_tokens(pair.segment),
                 target_tokens=self.reader.target_tokens(pair.hypothesis.tokens),
             )
-            for pair in self._compute_pairs(sources, targets, asked)
+            for pair in self._compute_pairs(sources, targets, request)
         ]
 
     def _compute_pairs(
@@ -432,9 +433,9 @@ class Translator:
             [text.strip(WHITE_SPACE) for text in side] for side in (sources, targets)
         )
         pairs = self.reader.read_pairs(sources, targets, self.directions(len(sources), options))
-        for number, pair in enumerate(pairs):
+        for index, pair in enumerate(pairs):
             if (size := len(pair.segment)) > self.source_limit:
-                raise LongSourceError(number, size, self.source_limit)
+                raise LongSourceError(index, size, self.source_limit)
         given = self.call_of(options)
 
         def compute(begin: FirstTokens, pairs: list[Output]) -> list[Output]:

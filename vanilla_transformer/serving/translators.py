@@ -54,7 +54,7 @@ class Loaded:
     def batcher(self, model: str, computation: Computation, metrics: Metrics) -> Batcher:
         """Returns the batches of a model, by its name."""
         if model not in self._batchers:
-            compute = self.translator.stages.compute
+            compute = self.translator.segment_translator.translate
             self._batchers[model] = Batcher(compute, computation, metrics, model)
         return self._batchers[model]
 

@@ -13,10 +13,10 @@ def map_grouped(
 ) -> list[Result]:
     """Computes the rows of each key together; returns the results in the order of the rows."""
     groups: dict[Key, list[int]] = {}
-    for number, key in enumerate(keys):
-        groups.setdefault(key, []).append(number)
+    for index, key in enumerate(keys):
+        groups.setdefault(key, []).append(index)
     results: dict[int, Result] = {}
-    for key, numbers in groups.items():
-        of_key = compute(key, [rows[number] for number in numbers])
-        results |= zip(numbers, of_key, strict=True)
-    return [results[number] for number in range(len(rows))]
+    for key, indices in groups.items():
+        of_key = compute(key, [rows[index] for index in indices])
+        results |= zip(indices, of_key, strict=True)
+    return [results[index] for index in range(len(rows))]

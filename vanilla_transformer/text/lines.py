@@ -23,14 +23,14 @@ class TextLayout:
     """A text as a row of parts.
 
     Attributes:
-        parts: Numbers of segments in a list, cuts, and text that stays as it is.
+        parts: Indices of segments in a list, cuts, and text that stays as it is.
     """
 
     parts: tuple[str | int | Cut, ...]
 
     @property
     def segments(self) -> list[int]:
-        """The numbers of the segments, in order."""
+        """The indices of the segments, in order."""
         return [part for part in self.parts if isinstance(part, int)]
 
     def lines(self, lines: Sequence[str]) -> Iterator[tuple[Span, str]]:
@@ -65,8 +65,8 @@ def split_lines(texts: Sequence[str]) -> tuple[list[TextLayout], list[str]]:
     lines: list[str] = []
     for text in texts:
         parts: list[str | int | Cut] = []
-        for number, line in enumerate(LINE_BREAKS.split(text)):  # lines and breaks alternately
-            content = "" if number % 2 else line.strip(WHITE_SPACE)
+        for index, line in enumerate(LINE_BREAKS.split(text)):  # lines and breaks alternately
+            content = "" if index % 2 else line.strip(WHITE_SPACE)
             begin = line.index(content) if content else len(line)
             parts.append(line[:begin])
             if content:

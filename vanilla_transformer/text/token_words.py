@@ -113,12 +113,12 @@ def spans_of_encoding(
             known = [in_text[n] for n in range(begin, begin + len(part)) if n in in_text]
             spans.append((known[0], known[-1] + 1) if known else (0, 0))
             begin += len(part)
-        for number, (index, span) in enumerate(zip(ids, spans, strict=True)):
-            if span == (0, 0) and (index not in silent or index == tokenizer.unk_token_id):
-                before = max((end for _, end in spans[:number]), default=0)
-                behind = next((begin for begin, end in spans[number:] if end), len(text))
+        for index, (token, span) in enumerate(zip(ids, spans, strict=True)):
+            if span == (0, 0) and (token not in silent or token == tokenizer.unk_token_id):
+                before = max((end for _, end in spans[:index]), default=0)
+                behind = next((begin for begin, end in spans[index:] if end), len(text))
                 is_blank = not text[before:behind].strip()  # as before a "▁" of its own
-                spans[number] = (behind, behind + 1) if is_blank else (before, behind)
+                spans[index] = (behind, behind + 1) if is_blank else (before, behind)
         rows.append(spans)
     return rows
 

@@ -1,15 +1,17 @@
-"""The outputs of segments: computed by groups, and the wrong ones once more."""
+"""`SegmentTranslator`: the outputs of segments, and wrong ones once more."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from vanilla_transformer.inference.constrained import TermIds, ids_of_term, search_with_terms
 from vanilla_transformer.inference.job import Call
 from vanilla_transformer.inference.segments import Output, Segment, Source
 from vanilla_transformer.inference.steps import Outputs, Steps, edited
 from vanilla_transformer.model.directions import FirstTokens
+from vanilla_transformer.search import Search
 from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.languages import words_have_spaces
 from vanilla_transformer.text.printf import edits_to_number, may_be_numbered
@@ -20,9 +22,6 @@ from vanilla_transformer.tokenizer_sides import vocabulary_of
 
 _CANDIDATES = 8
 """Outputs among which one is chosen whose placeholders are in order."""
-
-
-# The reasons to compute outputs once more.
 
 
 def copies_similar(row: Outputs) -> bool:
@@ -62,88 +61,99 @@ def has_other_values(output: Output) -> bool:
     return bool(edits_to_number(source.text, output.text, copies.pairs))
 
 
-class Stages:
-    """Computes segments by its steps, and the outputs that are wrong once more."""
+class Retry(NamedTuple):
+    """A reason to compute outputs once more, and how.
+
+    Attributes:
+        is_wrong: Whether the outputs of a segment are wrong.
+        compute: Computes the outputs of such segments once more.
+        is_optional: Whether a call without retries leaves it out.
+    """
+
+    is_wrong: Callable[[Outputs], bool]
+    compute: Callable[[list[Outputs], Call], list[Outputs]]
+    is_optional: bool = False
+
+
+class SegmentTranslator:
+    """Computes the outputs of segments by steps, and the wrong ones once more."""
 
     def __init__(self, steps: Steps) -> None:
         self.steps, self.reader, self.engines = steps, steps.reader, steps.engines
+        self.retries = (  # in this order
+            Retry(copies_similar, self._without_similar),
+            Retry(loses_its_way, self._without_repetition, is_optional=True),
+            Retry(lacks_terms, self._with_terms_in_source),
+            Retry(lacks_terms, self._with_terms),
+            Retry(changes_values, self._with_values_in_order, is_optional=True),
+        )
 
-    def compute(
+    def translate(
         self,
         segments: Sequence[Segment],
         call: Call,
         on_batch: Callable[[int], None] | None = None,
     ) -> list[Outputs]:
-        """Computes `n_best` outputs for each segment, best first.
+        """Computes `n_best` outputs of each segment, best first.
 
         Segments share batches if their targets begin with the same tokens. Segments whose
         outputs are aligned have batches of their own.
         """
-        rows = self._compute_once(segments, call, on_batch)
+        rows = self._translate_in_groups(segments, call, on_batch)
         return self._with_sentences(rows, call) if call.retries else rows
 
-    def _compute_once(
+    def _translate_in_groups(
         self,
         segments: Sequence[Segment],
         call: Call,
         on_batch: Callable[[int], None] | None = None,
     ) -> list[Outputs]:
         keys = [(segment.source.direction.begin, segment.is_aligned) for segment in segments]
-        return map_grouped(segments, keys, partial(self._compute_group, call, on_batch))
+        return map_grouped(segments, keys, partial(self._translate_group, call, on_batch))
 
-    def _with_sentences(self, rows: list[Outputs], call: Call) -> list[Outputs]:
-        """Translates texts whose outputs are cut off sentence by sentence."""
-        sentences = {
-            number: parts
-            for number, (output, *_) in enumerate(rows)
-            if not output.is_complete
-            and len(parts := self.reader.sentences(output.segment.source)) > 1
-        }
-        again = [part for row in sentences.values() for part in row if isinstance(part, Source)]
-        computed = iter(self._compute_once(self.reader.read(again), call))
-        for number, parts in sentences.items():
-            pieces = [
-                [part] * len(rows[number]) if isinstance(part, Cut) else next(computed)
-                for part in parts
-            ]
-            rows[number] = [
-                replace(output, pieces=own_pieces)
-                for output, *own_pieces in zip(rows[number], *pieces, strict=True)
-            ]
-        return rows
-
-    def _compute_group(
+    def _translate_group(
         self,
         call: Call,
         on_batch: Callable[[int], None] | None,
         key: tuple[FirstTokens, bool],
         segments: Sequence[Segment],
     ) -> list[Outputs]:
-        """Computes the outputs of segments with one key: see `compute`.
-
-        Outputs that are wrong are computed once more, each kind in its way, in this order.
-        """
         call = self.steps.call_with_begin(call, key[0])
-        rows = self.steps.outputs(segments, call, on_batch)
-        mends: Sequence[tuple[Callable[[Outputs], bool], Callable[..., list[Outputs]], bool]] = (
-            (copies_similar, self._without_similar, False),
-            (loses_its_way, self._without_repetition, True),
-            (lacks_terms, self._reading_terms, False),  # in the source, if the model reads them
-            (lacks_terms, self._adding_terms, False),
-            (changes_values, self._keeping_order, True),
-        )
-        for is_wrong, compute_again, is_retry in mends:
-            if is_retry and not call.retries:
+        rows = self.steps.run(segments, call, on_batch)
+        for retry in self.retries:
+            if retry.is_optional and not call.retries:
                 continue
-            numbers = [number for number, row in enumerate(rows) if is_wrong(row)]
-            again = compute_again([rows[number] for number in numbers], call) if numbers else []
-            for number, row in zip(numbers, again, strict=True):
-                rows[number] = row
+            indices = [index for index, row in enumerate(rows) if retry.is_wrong(row)]
+            again = retry.compute([rows[index] for index in indices], call) if indices else []
+            for index, row in zip(indices, again, strict=True):
+                rows[index] = row
+        return rows
+
+    def _with_sentences(self, rows: list[Outputs], call: Call) -> list[Outputs]:
+        """Translates segments whose outputs are cut off sentence by sentence."""
+        sentences = {
+            index: parts
+            for index, (output, *_) in enumerate(rows)
+            if not output.is_complete
+            and len(parts := self.reader.sentences(output.segment.source)) > 1
+        }
+        again = [part for row in sentences.values() for part in row if isinstance(part, Source)]
+        computed = iter(self._translate_in_groups(self.reader.read(again), call))
+        for index, parts in sentences.items():
+            pieces = [
+                [part] * len(rows[index]) if isinstance(part, Cut) else next(computed)
+                for part in parts
+            ]
+            rows[index] = [
+                replace(output, pieces=own_pieces)
+                for output, *own_pieces in zip(rows[index], *pieces, strict=True)
+            ]
         return rows
 
     def _without_similar(self, rows: list[Outputs], call: Call) -> list[Outputs]:
+        """Computes outputs of segments that are read without a similar text."""
         sources = [replace(row[0].segment.source, similar=None) for row in rows]
-        return self.steps.outputs(self.reader.read(sources), call)
+        return self.steps.run(self.reader.read(sources), call)
 
     def _without_repetition(self, rows: list[Outputs], call: Call) -> list[Outputs]:
         """Adds other outputs; outputs that have not lost their way come first."""
@@ -151,40 +161,38 @@ class Stages:
         if (search := call.search.without_repetition(tokens)) is None:
             return rows
         call = replace(call, search=search, engine=self.engines.for_search(search))
-        return self._searched_again(rows, call, has_lost_its_way)
+        return self._best_of_two_searches(rows, call, has_lost_its_way)
 
-    def _keeping_order(self, rows: list[Outputs], call: Call) -> list[Outputs]:
+    def _with_values_in_order(self, rows: list[Outputs], call: Call) -> list[Outputs]:
         """Adds other outputs; outputs in which the values have their order come first."""
-        search = call.search.with_outputs(_CANDIDATES)
-        batch_tokens = call.batch_tokens * call.search.num_beams // search.num_beams
-        call = replace(call, search=search, batch_tokens=batch_tokens)
-        return self._searched_again(rows, call, has_other_values)
+        call = _with_search(call, call.search.with_outputs(_CANDIDATES))
+        return self._best_of_two_searches(rows, call, has_other_values)
 
-    def _searched_again(
+    def _best_of_two_searches(
         self, rows: list[Outputs], call: Call, is_wrong: Callable[[Output], bool]
     ) -> list[Outputs]:
         """Returns as many outputs, of these and of another search; wrong ones come last."""
         best = []
-        again = self.steps.outputs([row[0].segment for row in rows], call)
+        again = self.steps.run([row[0].segment for row in rows], call)
         for row, new in zip(rows, again, strict=True):
             found = {output.hypothesis.ids for output in row}
             others = [output for output in new if output.hypothesis.ids not in found]
             best.append(sorted([*row, *others], key=is_wrong)[: len(row)])
         return best
 
-    def _reading_terms(self, rows: list[Outputs], call: Call) -> list[Outputs]:
+    def _with_terms_in_source(self, rows: list[Outputs], call: Call) -> list[Outputs]:
+        """Computes outputs of segments that are read with terms, if the model has learnt it."""
         if not self.reader.reads_terms:
             return rows
-        return self.steps.outputs([self.reader.read_terms(row[0].segment) for row in rows], call)
+        return self.steps.run([self.reader.read_terms(row[0].segment) for row in rows], call)
 
-    def _adding_terms(self, rows: list[Outputs], call: Call) -> list[Outputs]:
-        def add(have_spaces: bool, rows: Sequence[Outputs]) -> list[Outputs]:
-            return (self._placing_terms if have_spaces else self._exchanging_terms)(rows, call)
+    def _with_terms(self, rows: list[Outputs], call: Call) -> list[Outputs]:
+        """Computes outputs that have the terms, in a way that depends on their language."""
+        ways = {True: self._with_searched_terms, False: self._with_placed_terms}
+        have_spaces = [words_have_spaces(row[0].segment.target_language) for row in rows]
+        return map_grouped(rows, have_spaces, lambda key, group: ways[key](group, call))
 
-        languages = [row[0].segment.target_language for row in rows]
-        return map_grouped(rows, list(map(words_have_spaces, languages)), add)
-
-    def _exchanging_terms(self, rows: Sequence[Outputs], call: Call) -> list[Outputs]:
+    def _with_placed_terms(self, rows: list[Outputs], call: Call) -> list[Outputs]:
         """Puts the terms in the place of the words that translate them.
 
         Where words are not inflected, nothing else in an output depends on them. Most outputs of a
@@ -195,27 +203,26 @@ class Stages:
             for row in rows
             for term in row[0].segment.terms
         )
-        outputs = self.steps.outputs(self.reader.read([*alone]), call)
+        outputs = self.steps.run(self.reader.read([*alone]), call)
         usual = dict(zip(alone, (row[0].text for row in outputs), strict=True))
-        return [[_exchanged(output, usual) for output in row] for row in rows]
+        return [[_with_terms_placed(output, usual) for output in row] for row in rows]
 
-    def _placing_terms(self, rows: Sequence[Outputs], call: Call) -> list[Outputs]:
-        """Computes outputs that contain the terms; equally many beams share batches."""
-        terms = [self._terms_to_place(row[0]) for row in rows]
+    def _with_searched_terms(self, rows: list[Outputs], call: Call) -> list[Outputs]:
+        """Searches for outputs that contain the terms; equally many beams share batches."""
+        terms = [self._ids_of_terms(row[0]) for row in rows]
         searches = [search_with_terms(call.search, of_output) for of_output in terms]
 
-        def search_group(beams: int, numbers: list[int]) -> list[Outputs]:
-            batch_tokens = call.batch_tokens * call.search.num_beams // beams  # as much memory
-            return self.steps.outputs_with_terms(
-                [rows[number][0].segment for number in numbers],
-                replace(call, search=searches[numbers[0]], batch_tokens=batch_tokens),
-                [terms[number] for number in numbers],
+        def search_group(beams: int, indices: list[int]) -> list[Outputs]:
+            return self.steps.run_with_terms(
+                [rows[index][0].segment for index in indices],
+                _with_search(call, searches[indices[0]]),
+                [terms[index] for index in indices],
             )
 
         beams = [search.num_beams for search in searches]
         return map_grouped(list(range(len(rows))), beams, search_group)
 
-    def _terms_to_place(self, output: Output) -> list[TermIds]:
+    def _ids_of_terms(self, output: Output) -> list[TermIds]:
         """Returns the ids of the terms that an output must have.
 
         A model that reads terms may keep the forms that it has inflected in this output.
@@ -232,7 +239,13 @@ class Stages:
         return [term for term in candidates if term is not None]
 
 
-def _exchanged(output: Output, usual: Mapping[Source, str]) -> Output:
+def _with_search(call: Call, search: Search) -> Call:
+    """Returns a call with another search, whose batches take as much memory."""
+    batch_tokens = call.batch_tokens * call.search.num_beams // search.num_beams
+    return replace(call, search=search, batch_tokens=batch_tokens)
+
+
+def _with_terms_placed(output: Output, usual: Mapping[Source, str]) -> Output:
     """Returns an output with the terms that it lacks in the place of their usual translations."""
     segment, direction = output.segment, output.segment.source.direction
     edits = edits_to_place_terms(
