@@ -9,11 +9,11 @@ from vanilla_transformer.inference.job import Call, Job, JobText
 from vanilla_transformer.inference.quality import Calibration, describe_output
 from vanilla_transformer.inference.reader import Reader
 from vanilla_transformer.inference.results import Mark, Translation, least_risk, linked_words
-from vanilla_transformer.inference.segments import Output, Segment, SplitTexts
+from vanilla_transformer.inference.segments import Output, Parts, Segment, SplitTexts
 from vanilla_transformer.inference.steps import Outputs
 from vanilla_transformer.text.edits import OutputSpan, SourceSpan, Span, apply_edits, moved
 from vanilla_transformer.text.languages import tag_of_texts
-from vanilla_transformer.text.lines import TextLayout, count_characters
+from vanilla_transformer.text.lines import count_characters
 from vanilla_transformer.text.printf import edits_to_number, may_be_numbered
 from vanilla_transformer.text.sentences import Cut
 from vanilla_transformer.text.terms import targets_in
@@ -31,20 +31,21 @@ class Joiner:
     def __init__(self, reader: Reader, calibration: Calibration | None) -> None:
         self.reader, self.calibration = reader, calibration
 
-    def join(
-        self, job: Job, split: SplitTexts[Segment], rows: Sequence[Outputs]
-    ) -> list[list[Translation]]:
+    def join(self, job: Job, split: SplitTexts, rows: Sequence[Outputs]) -> list[list[Translation]]:
         """Makes the outputs of each text, best first, from the outputs of its segments."""
+        remaining = iter(rows)
         return [
-            self._outputs_of(job, text, layout, rows)
-            for text, layout in zip(job.texts, split.layouts, strict=True)
+            self._outputs_of(
+                job,
+                text,
+                [next(remaining) if isinstance(part, Segment) else part for part in parts],
+            )
+            for text, parts in zip(job.texts, split.texts, strict=True)
         ]
 
-    def _outputs_of(
-        self, job: Job, text: JobText, layout: TextLayout, rows: Sequence[Outputs]
-    ) -> list[Translation]:
+    def _outputs_of(self, job: Job, text: JobText, parts: Parts[Outputs]) -> list[Translation]:
         ranks = range(job.call.search.n_best)
-        outputs = [self._translation_of(layout, rows, rank, job.call) for rank in ranks]
+        outputs = [self._translation_of(_of_rank(parts, rank), job.call) for rank in ranks]
         if text.former:
             similar = text.former.suggestion
             outputs = [replace(output, from_memory=similar) for output in outputs]
@@ -53,15 +54,13 @@ class Joiner:
             return best_first
         return [best_first[least_risk([output.text for output in best_first], job.metric)]]
 
-    def _translation_of(
-        self, layout: TextLayout, rows: Sequence[Outputs], rank: int, call: Call
-    ) -> Translation:
+    def _translation_of(self, row: Parts[Output], call: Call) -> Translation:
         """Makes an output of a text from one for each of its segments."""
         details = call.details
-        layout, parts = _with_pieces(layout, [rows[index][rank] for index in layout.segments])
-        whole, read = _put_together(layout, parts), [part.segment for part in parts]
+        parts = [part for part in row if isinstance(part, Output)]
+        whole, segments = _put_together(row, parts), [part.segment for part in parts]
         links = whole.links
-        characters = sum(count_characters(segment.text) for segment in read)
+        characters = sum(count_characters(segment.text) for segment in segments)
         scores = tuple(score for part in parts for score in part.token_scores)
         normaliser = float(max(len(scores), 1)) ** call.search.length_penalty
         tokens = (self.reader.target_tokens(part.hypothesis.tokens) for part in parts)
@@ -71,7 +70,7 @@ class Joiner:
             token_scores=scores if details.scores else None,
             tokens=tuple(chain.from_iterable(tokens)) if details.tokens else None,
             alignment=_token_pairs(parts) if details.alignment else None,
-            source_tokens=tuple(chain.from_iterable(map(self.reader.source_tokens, read)))
+            source_tokens=tuple(chain.from_iterable(map(self.reader.source_tokens, segments)))
             if details.alignment
             else None,
             word_alignment=linked_words(whole.source, whole.text, links)
@@ -81,36 +80,36 @@ class Joiner:
             is_complete=all(part.is_complete for part in parts),
             untranslated=whole.untranslated,
             repeated=any(part.repeats for part in parts),
-            unknown_share=sum(segment.num_unknown for segment in read) / max(characters, 1),
+            unknown_share=sum(segment.num_unknown for segment in segments) / max(characters, 1),
             restored=tuple(span for part in parts for span in part.restored),
             terms=tuple(
                 (segment.text[slice(*match.span)], match.term.target)
-                for segment in read
+                for segment in segments
                 for match in segment.matches
             ),
             missing_terms=tuple(term for part in parts for term in part.missing_terms),
             marks=tuple(sorted(whole.marks)) if details.marks else (),
         )
-        has_quality = details.scores and bool(parts)
-        return self._with_quality(translation, whole.source, read) if has_quality else translation
+        if details.scores and parts:
+            return self._with_quality(translation, whole.source, segments)
+        return translation
 
     def _with_quality(
-        self, translation: Translation, source: str, read: Sequence[Segment]
+        self, translation: Translation, source: str, segments: Sequence[Segment]
     ) -> Translation:
         """Returns an output with its features, and the quality that a calibration expects."""
-        num_tokens = sum(len(segment) - segment.num_shown for segment in read)
+        num_tokens = sum(len(segment) - segment.num_shown for segment in segments)
         features, known = describe_output(translation, source, num_tokens), self.calibration
-        quality = known.expected(features, read[0].target_language) if known else None
+        quality = known.expected(features, segments[0].target_language) if known else None
         return replace(translation, features=features, quality=quality)
 
 
-def _with_pieces(layout: TextLayout, outputs: Sequence[Output]) -> tuple[TextLayout, list[Output]]:
-    """Returns the layout of a text with indices of its own outputs, or those of sentences."""
-    own = layout.with_parts({old: [new] for new, old in enumerate(layout.segments)})
-    split = SplitTexts([own], list(outputs)).with_parts(
-        output.pieces or [output] for output in outputs
-    )
-    return split.layouts[0], split.segments
+def _of_rank(parts: Parts[Outputs], rank: int) -> Parts[Output]:
+    """Returns a text with the output of this rank for each segment, or those of its sentences."""
+    row: Parts[Output] = []
+    for part in parts:
+        row += part[rank].pieces or [part[rank]] if isinstance(part, list) else [part]
+    return row
 
 
 @dataclass
@@ -174,7 +173,7 @@ def _shifted(shift: int, span: Span) -> Span:
     return span[0] + shift, span[1] + shift
 
 
-def _put_together(layout: TextLayout, parts: Sequence[Output]) -> _Whole:
+def _put_together(row: Parts[Output], outputs: Sequence[Output]) -> _Whole:
     """Puts the outputs of a text together.
 
     The language of the target, or else its script, tells how parts of a long line are joined.
@@ -182,16 +181,19 @@ def _put_together(layout: TextLayout, parts: Sequence[Output]) -> _Whole:
 
     @cache
     def language() -> str | None:
-        return parts[0].segment.target_language or tag_of_texts(part.text for part in parts)
+        return outputs[0].segment.target_language or tag_of_texts(part.text for part in outputs)
 
     whole = _Whole()
-    for origin, part in zip(layout.parts, layout.in_language(language), strict=True):
-        if isinstance(part, int):
-            whole.add(parts[part])
+    for part in row:
+        if isinstance(part, Output):
+            whole.add(part)
+        elif isinstance(part, Cut):
+            whole.source += part.space
+            whole.text += part.in_language(language())
         else:
-            whole.source += origin.space if isinstance(origin, Cut) else part
+            whole.source += part
             whole.text += part
-    return whole.numbered(may_be_numbered(parts[0].segment.source.flags)) if parts else whole
+    return whole.numbered(may_be_numbered(outputs[0].segment.source.flags)) if outputs else whole
 
 
 def _token_pairs(parts: Sequence[Output]) -> Links:

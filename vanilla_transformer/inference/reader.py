@@ -7,11 +7,11 @@ from typing import Any
 from unicodedata import normalize
 
 from vanilla_transformer.inference.engines import Hypothesis, Ids
-from vanilla_transformer.inference.job import Job
+from vanilla_transformer.inference.job import Job, JobText
 from vanilla_transformer.inference.segments import (
     Encoded,
     Output,
-    Part,
+    Parts,
     Segment,
     Source,
     SplitTexts,
@@ -20,10 +20,10 @@ from vanilla_transformer.inference.segments import (
 from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.model.directions import Direction, in_language, tags_of_sources
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, TERM_TOKENS
-from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, stripped
+from vanilla_transformer.text.edits import Edit, Span, meets, stripped
 from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.kept import Copies
-from vanilla_transformer.text.lines import TextLayout, count_characters, split_lines
+from vanilla_transformer.text.lines import Line, count_characters, split_lines
 from vanilla_transformer.text.memory import Suggestion, shown_behind
 from vanilla_transformer.text.readings import Reading, StandIns, edits_to_unify_spaces
 from vanilla_transformer.text.sentences import Cut, cut_line, split_sentences
@@ -62,53 +62,53 @@ class Reader:
         """The characters of the tokens of sources, without characters that only join emoji."""
         return {*"".join(vocabulary_of(self.tokenizer, "source"))} - {"\ufe0f", "\u200d"}
 
-    def split(self, job: Job) -> SplitTexts[Segment]:
+    def split(self, job: Job) -> SplitTexts:
         """Splits texts into lines, or sentences, cuts segments that are too long, and encodes them.
 
         A text that a former translation answers has no segments.
         """
-        split = self._lines(job)
-        if job.in_sentences:
-            split = split.with_parts(  # a similar text is one of the whole line, which stays whole
-                [line] if line.similar else self.sentences(line) for line in split.segments
-            )
-        read = self.read(split.segments)
-        return without_kept(
-            SplitTexts(split.layouts, read).with_parts(
-                [segment] if len(segment) <= self.limit else self._pieces(segment.source)
-                for segment in read
-            )
-        )
-
-    def _lines(self, job: Job) -> SplitTexts[Source]:
-        answers = [text.former.answer if text.former else None for text in job.texts]
-        layouts, lines = split_lines(
+        texts = [self._lines(text, job) for text in job.texts]
+        sources = [part for parts in texts for part in parts if isinstance(part, Source)]
+        segments = map(self._short_parts, self.read(sources))
+        return SplitTexts(
             [
-                text.text if answer is None else ""
-                for text, answer in zip(job.texts, answers, strict=True)
+                [
+                    new
+                    for part in parts
+                    for new in (next(segments) if isinstance(part, Source) else [part])
+                ]
+                for parts in texts
             ]
         )
-        sources = []
-        for layout, (_, direction, former, flags, kept) in zip(layouts, job.texts, strict=True):
-            # The former translation is of the whole text.
-            is_read = former and former.is_read and len(layout.segments) == 1
-            for span, line in layout.lines(lines):
-                sources.append(
-                    Source(
-                        line,
-                        direction.for_text(line, self._tags),
-                        job.demands,
-                        flags,
-                        former.suggestion if former and is_read else None,
-                        spans_within(span, kept),
-                    )
-                )
-                _, direction = direction.of_text(line, self._tags)  # a tag counts for all lines
-        layouts = [
-            layout if answer is None else TextLayout((answer,))
-            for layout, answer in zip(layouts, answers, strict=True)
-        ]
-        return SplitTexts(layouts, sources)
+
+    def _lines(self, text: JobText, job: Job) -> Parts[Source]:
+        """Returns the lines of a text, or their sentences, and what is between these."""
+        former, direction = text.former, text.direction
+        if former and former.answer is not None:
+            return [former.answer]
+        lines, parts = split_lines(text.text), list[Source | Cut | str]()
+        # The similar text is similar to the whole text, which stays whole.
+        is_one = sum(isinstance(line, Line) for line in lines) == 1
+        similar = former.suggestion if former and former.is_read and is_one else None
+        for line in lines:
+            if isinstance(line, str):
+                parts.append(line)
+                continue
+            own = direction.for_text(line.text, self._tags)
+            kept = spans_within(line.span, text.kept)
+            source = Source(line.text, own, job.demands, text.flags, similar, kept)
+            parts += self.sentences(source) if job.in_sentences and not similar else [source]
+            _, direction = direction.of_text(line.text, self._tags)  # a tag counts for all lines
+        return parts
+
+    def _short_parts(self, segment: Segment) -> Parts[Segment]:
+        """Returns a segment, or pieces that are short enough, and kept parts alone as text.
+
+        No model computes kept parts alone, such as an emoji or a row of paths: one that reads no
+        token in their place would write other words.
+        """
+        parts = [segment] if len(segment) <= self.limit else self._pieces(segment.source)
+        return [part.text if isinstance(part, Segment) and part.is_kept else part for part in parts]
 
     def read(self, sources: Sequence[Source]) -> list[Segment]:
         """Finds the kept parts and the terms of sources, and encodes them."""
@@ -181,40 +181,32 @@ class Reader:
 
     def sentences(self, source: Source) -> list[Source | Cut]:
         """Returns the sentences of a source, and the cuts between them."""
-        return self._parts(source, split_sentences, lambda part: part)
+        return self._parts(source, split_sentences)
 
     def _pieces(self, source: Source) -> list[Segment | Cut]:
         """Returns pieces of a source that are short enough, and the cuts between them."""
         _, of_pieces = source.direction.of_text(source.text, self._tags)
 
-        def read(piece: Source) -> Segment:
-            return self.read([piece])[0]
-
         def count_tokens(text: str) -> int:
-            return len(read(source.with_text(text, of_pieces)))
+            return len(self.read([source.with_text(text, of_pieces)])[0])
 
-        cut = partial(cut_line, count_tokens=count_tokens, limit=self.limit)
-        return self._parts(source, cut, read)
+        parts = self._parts(source, partial(cut_line, count_tokens=count_tokens, limit=self.limit))
+        return [part if isinstance(part, Cut) else self.read([part])[0] for part in parts]
 
-    def _parts(
-        self,
-        source: Source,
-        split: Callable[..., list[str | Cut]],
-        make: Callable[[Source], Part],
-    ) -> list[Part | Cut]:
+    def _parts(self, source: Source, split: Callable[..., list[str | Cut]]) -> list[Source | Cut]:
         """Splits a source; all parts are read with the tag that its text may begin with."""
         tag, direction = source.direction.of_text(source.text, self._tags)
         line = source.part((len(tag), len(source.text)), direction)
         language = known_tag(direction.source)
-        parts, end = list[Part | Cut](), len(tag)
+        parts, end = list[Source | Cut](), len(tag)
         for part in split(line.text, language=language, whole=line.find_kept()):
             begin, end = end, end + len(part.space if isinstance(part, Cut) else part)
             if isinstance(part, Cut):
                 parts.append(part)
             elif parts:
-                parts.append(make(source.part((begin, end), direction)))
+                parts.append(source.part((begin, end), direction))
             else:  # with the tag
-                parts.append(make(source.part((0, end), source.direction)))
+                parts.append(source.part((0, end), source.direction))
         return parts
 
     def read_pairs(
@@ -295,18 +287,3 @@ class Reader:
     def target_tokens(self, ids: Ids) -> tuple[str, ...]:
         """Returns the tokens of ids of a target."""
         return tuple(self.of_targets.convert_ids_to_tokens(list(ids)))
-
-
-def without_kept(split: SplitTexts[Segment]) -> SplitTexts[Segment]:
-    """Lets segments of kept parts alone, such as an emoji or a row of paths, stay as they are.
-
-    No model computes them: one that reads no token in their place would write other words.
-    """
-
-    def is_alone(segment: Segment) -> bool:
-        others = apply_edits(segment.text, [Edit(*span, "") for span in segment.kept])
-        return not segment.reading.edits and not others.strip(" ,;")
-
-    return split.with_parts(
-        [segment.text if is_alone(segment) else segment] for segment in split.segments
-    )

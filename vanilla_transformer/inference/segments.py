@@ -1,16 +1,16 @@
 """The records of a text on its way: a source, a segment that the model reads, an output."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
 
 from vanilla_transformer.inference.engines import Hypothesis, Ids
 from vanilla_transformer.inference.job import NO_DEMANDS, Demands
 from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.model.directions import Direction
-from vanilla_transformer.text.edits import Edit, SourceSpan
+from vanilla_transformer.text.edits import Edit, SourceSpan, apply_edits
 from vanilla_transformer.text.kept import Copies, with_unknown
-from vanilla_transformer.text.lines import TextLayout
 from vanilla_transformer.text.memory import Suggestion
 from vanilla_transformer.text.readings import Reading
 from vanilla_transformer.text.repetition import repeats_itself
@@ -104,6 +104,12 @@ class Segment:
         return self.encoded.ids
 
     @property
+    def is_kept(self) -> bool:
+        """Whether it has nothing but kept parts, for which the model reads no stand-in."""
+        others = apply_edits(self.text, [Edit(*span, "") for span in self.kept])
+        return not self.reading.edits and not others.strip(" ,;")
+
+    @property
     def is_aligned(self) -> bool:
         """Whether its outputs are aligned: links tell where a missing part or a space goes."""
         return bool(self.kept or self.reading.spaces)
@@ -174,34 +180,21 @@ class Output:
         return repeats_itself(self.text) and not repeats_itself(self.segment.text)
 
 
-Part = TypeVar("Part")
-NewPart = TypeVar("NewPart")
+Unit = TypeVar("Unit")
+Parts = list[Unit | Cut | str]
+"""A text in parts: units that are translated, cuts between these, and text that stays as it is."""
 
 
 @dataclass(frozen=True)
-class SplitTexts(Generic[Part]):
-    """Texts that are split into segments, which may be sources, read, or outputs.
+class SplitTexts:
+    """Texts in parts: segments, and what is between these."""
 
-    Attributes:
-        layouts: Each text, with indices of `segments` in the place of its segments.
-    """
+    texts: Sequence[Parts[Segment]]
 
-    layouts: list[TextLayout]
-    segments: list[Part]
-
-    def with_parts(self, rows: Iterable[Iterable[NewPart | Cut | str]]) -> "SplitTexts[NewPart]":
-        """Returns the texts with a row of parts in the place of each segment."""
-        segments: list[NewPart] = []
-        indexed: list[list[int | Cut | str]] = []
-        for row in rows:
-            indexed.append([])
-            for part in row:
-                if isinstance(part, Cut | str):
-                    indexed[-1].append(part)
-                else:
-                    indexed[-1].append(len(segments))
-                    segments.append(part)
-        return SplitTexts([layout.with_parts(indexed) for layout in self.layouts], segments)
+    @cached_property
+    def segments(self) -> list[Segment]:
+        """The segments of all texts, in order."""
+        return [part for parts in self.texts for part in parts if isinstance(part, Segment)]
 
 
 def spans_within(
