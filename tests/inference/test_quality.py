@@ -66,7 +66,7 @@ def test_what_a_whole_output_and_its_length_tell(source, text, scores, whole, le
 
 def test_a_better_output_never_has_a_lower_quality():
     calibration = Calibration.fit(outcomes(300, noise=30))
-    (line,) = calibration.lines.values()
+    (line,) = calibration.by_language.values()
     assert line.values == sorted(line.values)
     assert line.sums == sorted(line.sums)
 
@@ -78,7 +78,7 @@ def test_what_repeats_itself_has_the_lowest_quality():
         calibration.expected(describe_output(replace(good, repeated=again), "so many", 5), None)
         for again in (True, False)
     )
-    (line,) = calibration.lines.values()
+    (line,) = calibration.by_language.values()
     assert lowest == min(line.values) < highest
 
 
@@ -109,7 +109,7 @@ def test_outputs_that_are_all_alike_teach_nothing():
     assert Calibration.fit([(alike, value, tag) for _, value, tag in made]) is None
     # Those of a language, among others.
     rows = [(alike if tag == "de" else row, value, tag) for row, value, tag in made]
-    assert {*Calibration.fit(rows).lines} == {"", "fr"}
+    assert {*Calibration.fit(rows).by_language} == {"", "fr"}
 
 
 @pytest.mark.parametrize("scores", [(), (-math.inf, -1.0), (math.nan,), (0.5,)])
@@ -150,8 +150,8 @@ def test_a_calibration_of_other_features_is_named_and_the_translation_goes_on(
 ):
     Calibration.fit(outcomes(200)).save(saved(tmp_path))
     content = json.loads((tmp_path / QUALITY).read_text())
-    weights = content["lines"][""]["weights"]
-    content["lines"][""]["weights"] = weights[:count] if count < 0 else weights + [0.1] * count
+    weights = content["languages"][""]["weights"]
+    content["languages"][""]["weights"] = weights[:count] if count < 0 else weights + [0.1] * count
     (tmp_path / QUALITY).write_text(json.dumps(content))
     assert Calibration.load(tmp_path) is None
     assert str(tmp_path / QUALITY) in heard.text
@@ -182,7 +182,7 @@ def correlation_in(said):
 def test_what_is_written_and_said(tmp_path):
     for count in (150, 230):
         assert f"{count}" in calibrated(tmp_path, made_outputs(count))
-        assert json.loads((tmp_path / QUALITY).read_text())["lines"]
+        assert json.loads((tmp_path / QUALITY).read_text())["languages"]
     alike = [(output, "") for output, _ in made_outputs(150)]
     for pairs in (
         alike,

@@ -7,7 +7,6 @@ scripts need; the runtime comes from packages of npm.
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -72,7 +71,7 @@ def export_to_browser(
         "runtime": "runtime/ort-wasm-simd-threaded.wasm",
         "graphs": [f"{FOLDER}/{graph}{TYPES[kind][1]}.onnx" for graph in (ENCODER, DECODER)],
         "targets": TARGET_FOLDER if has_two_vocabularies(tokenizer) else None,
-        "quality": calibration and {tag: asdict(line) for tag, line in calibration.lines.items()},
+        "quality": calibration and calibration.to_dict(),
         "doubtful": DOUBTFUL,
         **_search_fields(model.config, tokenizer, search),
     }

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +68,7 @@ def describe_output(output: Translation, source: str, source_tokens: int) -> Fea
 
 
 @dataclass(frozen=True)
-class _Line:
+class _Regression:
     """A weighted sum of the features of an output, and the chrF that belongs to it.
 
     Attributes:
@@ -80,7 +81,7 @@ class _Line:
     values: list[float]
 
     @classmethod
-    def fit(cls, features: Floats, values: Floats) -> "_Line":
+    def fit(cls, features: Floats, values: Floats) -> "_Regression":
         """Fits the sum to the ranks of values, (outputs,), and the map to the values."""
         ranks = (_mean_ranks(values) / len(values)) ** _LOW
         mean, deviation = features.mean(0), features.std(0)
@@ -125,7 +126,7 @@ def _isotonic(values: Floats) -> Floats:
 class Calibration:
     """Expected chrF of the outputs of one model, by the tag of their language."""
 
-    lines: Mapping[str, _Line]
+    by_language: Mapping[str, _Regression]
 
     @classmethod
     def fit(cls, outcomes: Sequence[Outcome], fewest: int = FEWEST) -> "Calibration | None":
@@ -133,21 +134,25 @@ class Calibration:
         rows = np.array([row for row, _, _ in outcomes], np.float64)
         scores = np.array([score for _, score, _ in outcomes], np.float64)
         tags = np.array([language or _ALL for _, _, language in outcomes])
-        lines = {}
+        fitted = {}
         for tag in sorted({_ALL, *tags.tolist()}):
             chosen = (tags == tag) | (tag == _ALL)
             if chosen.sum() >= fewest and np.ptp(scores[chosen]) and np.ptp(rows[chosen], 0).any():
-                lines[tag] = _Line.fit(rows[chosen], scores[chosen])
-        return cls(lines) if _ALL in lines else None
+                fitted[tag] = _Regression.fit(rows[chosen], scores[chosen])
+        return cls(fitted) if _ALL in fitted else None
 
     def expected(self, features: Features, language: str | None) -> float:
         """Returns the chrF that is to be expected of an output in a language, from 0 to 100."""
-        return self.lines.get(language or _ALL, self.lines[_ALL]).expected(features)
+        return self.by_language.get(language or _ALL, self.by_language[_ALL]).expected(features)
 
     def save(self, folder: Path) -> None:
         """Writes the calibration beside the model that it belongs to."""
-        lines = {tag: asdict(line) for tag, line in self.lines.items()}
-        write_atomic(folder / QUALITY, json.dumps({"model": _fingerprint(folder), "lines": lines}))
+        content = {"model": _fingerprint(folder), "languages": self.to_dict()}
+        write_atomic(folder / QUALITY, json.dumps(content))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the regressions by the tag of their language, as JSON writes them."""
+        return {tag: asdict(regression) for tag, regression in self.by_language.items()}
 
     @classmethod
     def load(cls, folder: Path) -> "Calibration | None":
@@ -161,14 +166,14 @@ class Calibration:
             return None
         if content.get("model") != _fingerprint(folder):
             return None
-        lines = {tag: _Line(**line) for tag, line in content["lines"].items()}
-        if any(len(line.weights) != len(Features._fields) + 1 for line in lines.values()):
+        fitted = {tag: _Regression(**row) for tag, row in content["languages"].items()}
+        if any(len(row.weights) != len(Features._fields) + 1 for row in fitted.values()):
             logger.warning(
                 f"Outputs have no quality: {folder / QUALITY} weighs other features than this "
                 "version: `evaluate --calibrate` makes it anew."
             )
             return None
-        return cls(lines)
+        return cls(fitted)
 
 
 def _fingerprint(folder: Path) -> str:
@@ -186,6 +191,6 @@ def rank_correlation(values: Sequence[float], others: Sequence[float]) -> float:
 
 
 def _mean_ranks(values: Floats) -> Floats:
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    mean: Floats = (counts.cumsum() - (counts - 1) / 2)[place]
+    _, indices, counts = np.unique(values, return_inverse=True, return_counts=True)
+    mean: Floats = (counts.cumsum() - (counts - 1) / 2)[indices]
     return mean

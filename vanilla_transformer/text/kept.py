@@ -1,7 +1,7 @@
 """Parts of a text that its translation keeps: placeholders, addresses, paths, options, emoji.
 
-A model often copies them. Those that an output lacks are put back; see `restoring`. A browser has
-the same rules in `web/kept.js`; `tests/browser` compares both.
+A model often copies them; `restoring` puts back those that an output lacks. A browser has the same
+rules in `web/kept.js`, and `tests/browser` compares both.
 """
 
 from collections import Counter
@@ -44,7 +44,7 @@ def kept_spans(
     Args:
         unknown: The parts that the vocabulary of the model lacks.
         patterns: Compiled regular expressions of further parts. Of two parts that overlap, the
-            longer one is kept.
+            longer one counts.
         source_parts: As for `find_patterns`, like `flags`.
     """
     spans = [span for span, _ in find_patterns(text, source_parts, flags=flags)]
@@ -68,14 +68,14 @@ def kept_spans(
 
 
 def with_unknown(text: str, spans: Sequence[Span], unknown: Sequence[Span]) -> list[Span]:
-    """Returns kept parts with the parts outside of these that the vocabulary lacks, in order."""
-    in_patterns = {index for span in spans for index in range(*span)}
-    rest = {index for span in unknown for index in range(*span)} - in_patterns
-    words: list[Span] = []
-    for index in sorted(index for index in rest if not text[index].isspace()):
-        begin = words.pop()[0] if words and words[-1][1] == index else index
-        words.append((begin, index + 1))
-    return sorted([*spans, *words])
+    """Returns kept parts, and the unknown characters outside of them as further parts, in order."""
+    in_spans = {index for span in spans for index in range(*span)}
+    others = {index for span in unknown for index in range(*span)} - in_spans
+    runs: list[Span] = []
+    for index in sorted(index for index in others if not text[index].isspace()):
+        begin = runs.pop()[0] if runs and runs[-1][1] == index else index
+        runs.append((begin, index + 1))
+    return sorted([*spans, *runs])
 
 
 class _Part(NamedTuple):
@@ -192,7 +192,7 @@ def _spans_in_output(parts: Sequence[str], output: str, flags: frozenset[str]) -
     return [
         span
         if comparable_form(output[slice(*span)], is_numbered=False) in shapes
-        else without_percent(output, *span)
+        else without_percent(output, span)
         for span in kept_spans(output, patterns=of_others, source_parts=parts, flags=flags)
     ]
 
@@ -217,7 +217,7 @@ def _found_and_spare(
         is_behind = found and not output[found[-1].span[1] : span[0]].strip()
         before = found[-1].text if is_behind else ""
         is_repeated = text == before
-        # Of two equal parts side by side the second is too many, if one is.
+        # If one of two equal parts side by side is too many, it is the second.
         if remaining[form] and not (is_repeated and extra[form]):
             remaining[form] -= 1
             found.append(part)

@@ -7,7 +7,7 @@ import regex
 
 from vanilla_transformer.text.edits import Edit, OutputSpan, SourceSpan, Span
 
-# A conversion of printf is %, flags, a width and a size, and a letter.
+# A conversion is %, flags, a width and a size, and a letter.
 SIZE = r"(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[zjtLq])?"
 FLAGS = r"[-+#0]*(?:'(?=[\d.]*[diufg]))?"
 _POSITION = regex.compile(r"%(\d+)\$")
@@ -29,10 +29,10 @@ def comparable_form(part: str, is_numbered: bool = True) -> str:
     return f"{''.join(part.split()).replace('%%', '', 1)}%%" if is_share else part
 
 
-def without_percent(text: str, begin: int, end: int) -> Span:
+def without_percent(text: str, span: Span) -> Span:
     """Returns the span of a part without the percent signs beside a placeholder of printf."""
-    match = PRINTF_PART.fullmatch(text, begin, end)
-    return match.span(1) if match and match[1] else (begin, end)
+    match = PRINTF_PART.fullmatch(text, *span)
+    return match.span(1) if match and match[1] else span
 
 
 def is_by_number(text: str, position: int) -> bool:
@@ -97,25 +97,21 @@ def may_be_numbered(flags: Collection[str]) -> bool:
 def edits_to_number(
     source: str, output: str, pairs: Iterable[tuple[SourceSpan, OutputSpan]]
 ) -> list[Edit]:
-    """Finds the edits that number the placeholders of an output, if their order is another one.
+    """Finds the edits that number the placeholders of an output, if its order is another one.
 
     Args:
         pairs: The span of a part in the source, and its span in the output.
     """
-    values = [(span, part) for span, part in sorted(pairs) if can_be_numbered(output[slice(*part)])]
-    of_source = [source[slice(*span)] for span, _ in values]
+    values = [pair for pair in sorted(pairs) if can_be_numbered(output[slice(*pair[1])])]
+    of_source = [source[slice(*in_source)] for in_source, _ in values]
     if have_numbers(of_source) is None:  # some are, which no program reads
         return []
-    wanted = value_numbers(of_source)
-    parts = sorted(part for _, part in values)
-    numbers = value_numbers([output[slice(*part)] for part in parts])
-    found = dict(zip(parts, numbers, strict=True))
-    if all(found[part] == number for (_, part), number in zip(values, wanted, strict=True)):
+    wanted = zip(values, value_numbers(of_source), strict=True)
+    rows = sorted((in_output, in_source, number) for (in_source, in_output), number in wanted)
+    parts = [output[slice(*in_output)] for in_output, _, _ in rows]
+    if value_numbers(parts) == [number for _, _, number in rows]:
         return []
-    return sorted(
-        (
-            Edit(*part, with_number(output[slice(*part)], number), span)
-            for (span, part), number in zip(values, wanted, strict=True)
-        ),
-        key=lambda edit: edit.begin,
-    )
+    return [
+        Edit(*in_output, with_number(part, number), in_source)
+        for part, (in_output, in_source, number) in zip(parts, rows, strict=True)
+    ]
