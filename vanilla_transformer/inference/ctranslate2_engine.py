@@ -90,7 +90,7 @@ class CTranslate2Engine:
         self.aligns = aligning_heads(config) is not None and has_end
 
     def problems(self, search: Search) -> list[str]:
-        """Lists the settings of a search that CTranslate2 lacks, or reads in another way.
+        """Lists the settings of a search that CTranslate2 lacks, or takes in another way.
 
         It forbids logits, so that the others share the probability of the forbidden ones: in a beam
         search, this is `renormalize_logits`. It does not count the start.

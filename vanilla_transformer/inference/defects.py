@@ -1,4 +1,4 @@
-"""What a warning tells of outputs: cut ones, sources that stay, characters that no model reads."""
+"""Warnings: outputs that are cut off, untranslated texts, characters that no model reads."""
 
 from collections.abc import Callable, Iterable, Sequence
 

@@ -14,10 +14,7 @@ is: they differ in placeholders, numbers, case or signs at the end.
 
 
 class MemoryUse(NamedTuple):
-    """How a former translation of a text is used.
-
-    There are four ways: it is the answer; or the model reads it; or the model reads it, and it is
-    also repaired; or the result only tells of it.
+    """How a former translation of a text is used; by default, the result only tells of it.
 
     Attributes:
         answer: The output of the text, which no model computes. None: a model does.

@@ -167,7 +167,7 @@ class Reader:
         return replace(with_memory, num_shown=len(with_memory) - len(segment))
 
     def _with_reading(self, segment: Segment, reading: Reading) -> Segment:
-        """Returns a segment of which the model reads something else."""
+        """Returns a segment with another reading."""
         direction = segment.source.direction
         (encoded,) = self.encode("source", [direction.read(reading.text)], [direction.source])
         return replace(segment, reading=reading, encoded=encoded)
@@ -260,13 +260,13 @@ class Reader:
         return tuple(tokens_of_ids(self.tokenizer, segment.ids, "source"))
 
     def source_spans(self, segment: Segment) -> list[Span]:
-        """Returns the span of each token in the text, without the tag that is read before it."""
+        """Returns the span in the text of each token; the tag before the text has an empty one."""
         reading, shift = segment.reading, len(segment.source.direction.read(""))
-        places = (
+        spans = (
             reading.in_original((max(begin - shift, 0), max(end - shift, 0)))
             for begin, end in self._spans(segment.encoded, "source")
         )
-        return [stripped(segment.text, place) for place in places]
+        return [stripped(segment.text, span) for span in spans]
 
     def output_spans(self, output: Output) -> list[Span]:
         """Returns the span of each token but the end in the text of the hypothesis."""

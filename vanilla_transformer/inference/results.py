@@ -24,12 +24,12 @@ class Mark(NamedTuple):
 
 
 class Features(NamedTuple):
-    """What tells the quality of an output, in the order of the weights of a calibration.
+    """The features that tell the quality of an output, as a calibration weighs them.
 
     Attributes:
         mean_surprise: Mean square root of what the tokens cost, in nats.
         mean_probability: Mean probability of the tokens.
-        probability: That of the whole output, which counts in labels of few tokens.
+        probability: Probability of the whole output, which counts in labels of few tokens.
         source_density, density: Tokens for each character of the source, and of the output: words
             that a vocabulary cuts into many tokens are rare ones, or invented.
         token_ratio: Logarithm of the source's tokens for each token of the output.
@@ -88,7 +88,8 @@ class Translation:
         missing_terms: The targets that it does not contain.
         from_memory: A former translation of the source: if it is exact, `text` is its target.
         marks: The kept parts and the targets of terms in `text`, in order.
-        features: What tells its quality. None: no scores were requested, or nothing was read.
+        features: The features that tell its quality. None: no scores were requested, or no model
+            has computed it.
     """
 
     text: str

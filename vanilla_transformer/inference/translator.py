@@ -56,7 +56,7 @@ from vanilla_transformer.text.terms import Glossary
 logger = logging.get_logger(__name__)
 
 TEXTS_PER_CHUNK = 2048
-"""Texts that are read, sorted by length and computed together."""
+"""Texts that are sorted by length and computed together."""
 SearchKey = tuple[int | None, int | None, tuple[tuple[str, Any], ...]]
 """Outputs per text, outputs among which one is chosen, and settings of the search, by name."""
 

@@ -48,7 +48,7 @@ def _is_no_money(part: str, text: str, parts: Collection[str]) -> bool:
 
 
 def is_sign(part: str, text: str, parts: Collection[str]) -> bool:
-    """Returns whether a reference is a sign that translations have, and no letter or quotation."""
+    """Returns whether a reference stands for a symbol, not for a letter or a quotation mark."""
     sign = html.unescape(part)
     kind = unicodedata.category(sign) if len(sign) == 1 else ""
     return kind.startswith("S") or (kind == "Po" and sign not in "'\"")
@@ -252,9 +252,10 @@ PATTERNS: Sequence[Pattern] = (
 
 
 def _strict(space: str) -> dict[str, str]:
-    """Returns the placeholders of a message with such a flag: it says that % is no percent sign.
+    """Returns by flags of messages the expressions of placeholders: there % is no percent sign.
 
-    `space`: " " if `% d` is a placeholder, or "".
+    Args:
+        space: " " if `% d` is a placeholder, or "".
     """
     printf = (  # "% d files" has a placeholder, "50% off" has none
         rf"{_NAMED}|(?:%%(?=%[^%]))?%(?! \p{{Latin}}{{2}})(?:\d+\$)?[-+{space}#0']*{SIZE}Z?"
@@ -274,9 +275,10 @@ def _strict(space: str) -> dict[str, str]:
 def _patterns_for(
     flags: frozenset[str], has_space: bool
 ) -> tuple[Sequence[Pattern], Sequence[str]]:
-    """Returns the table for a message with flags of gettext, and expressions of no parts of it.
+    """Returns the table for a message with flags of gettext, and expressions that do not count.
 
-    `has_space`: whether `% d` counts as a placeholder.
+    Args:
+        has_space: Whether `% d` counts as a placeholder.
     """
     names = {flag.removesuffix("-format") for flag in flags if flag.endswith("-format")}
     known = _strict(" " if has_space else "")
@@ -348,7 +350,7 @@ def may_not_repeat(part: str) -> bool:
 
 
 def is_invented(part: str, pattern: Pattern, source: str, of_source: Collection[Pattern]) -> bool:
-    """Returns whether a part is a placeholder that its source, with parts of some rows, lacks."""
+    """Returns whether an output has invented a part; `of_source` are the rows of its source."""
     if pattern.is_unambiguous or pattern.kind != "placeholder" or pattern not in of_source:
         return pattern.is_unambiguous
     number = regex.search(r"\d+$", part)  # %2 may be a share where the source has a 2
@@ -356,13 +358,13 @@ def is_invented(part: str, pattern: Pattern, source: str, of_source: Collection[
 
 
 def is_written_out(part: str, output: str) -> bool:
-    """Returns whether an output has the sign of a reference such as `&copy;`, but no markup."""
+    """Returns whether an output has © for the reference `&copy;`; signs of markup do not count."""
     sign = html.unescape(part)
     return sign not in (part, "&", "<", ">") and sign in output
 
 
 def is_part_at(part: str, text: str, position: int) -> bool:
-    """Returns whether a part is one, and no longer, where it stands in a text; not in a word."""
+    """Returns whether a text has just this part at a position, and not the beginning of a word."""
     end = position + len(part)
     if part[-1:].isalpha() and regex.compile(r"\p{Latin}{4}").match(text, end):
         return False

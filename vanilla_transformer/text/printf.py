@@ -104,7 +104,7 @@ def edits_to_number(
     """
     values = [pair for pair in sorted(pairs) if can_be_numbered(output[slice(*pair[1])])]
     of_source = [source[slice(*in_source)] for in_source, _ in values]
-    if have_numbers(of_source) is None:  # some are, which no program reads
+    if have_numbers(of_source) is None:  # some are: no program can parse them
         return []
     wanted = zip(values, value_numbers(of_source), strict=True)
     rows = sorted((in_output, in_source, number) for (in_source, in_output), number in wanted)

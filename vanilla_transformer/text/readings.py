@@ -77,7 +77,7 @@ class Reading:
 
     @property
     def spaces(self) -> list[Edit]:
-        """The edits that write one space for other white space; no other edit writes just that."""
+        """The edits that write one space for other white space; other edits write more."""
         return [edit for edit in self.edits if edit.text == " "]
 
     def edits_to_restore_spaces(self, output: str, links: TokenLinks) -> list[Edit]:
@@ -116,7 +116,7 @@ def edits_to_unify_spaces(text: str) -> list[Edit]:
     """Returns the edits that put one space for other white space within a text.
 
     White space without a width counts between two words of scripts with spaces. A soft hyphen is
-    left out: other words are divided elsewhere.
+    left out: the words of an output are divided elsewhere.
     """
     edits = []
     for begin, end in (match.span() for match in OTHER_SPACE.finditer(text)):
@@ -157,8 +157,8 @@ class StandIns:
         """
         spans = self._fitting(text, spans)
         others = (text[slice(*span)].replace("% ", "%") for span in spans[len(self.tokens) :])
-        read = zip(spans, [*self.tokens, *others], strict=False)
-        return Reading(text, [Edit(*span, to) for span, to in read if to != text[slice(*span)]])
+        pairs = zip(spans, [*self.tokens, *others], strict=False)
+        return Reading(text, [Edit(*span, to) for span, to in pairs if to != text[slice(*span)]])
 
     def in_pair(self, source: str, target: str, *others: str) -> tuple[str, ...]:
         """Returns a pair, and other targets, with tokens for parts that both have equally often."""
@@ -200,6 +200,7 @@ class StandIns:
         return Reading(text, edits)
 
     def _fitting(self, text: str, spans: Sequence[Span]) -> Sequence[Span]:
+        """Returns the spans that a token can stand for."""
         if not self.whole_words:
             return spans
         return [(b, e) for b, e in spans if not (text[:b][-1:] + text[e : e + 1]).strip()]

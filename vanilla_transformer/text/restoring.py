@@ -79,7 +79,9 @@ def _edit_for(
     linked = [part for part in links.linked_with(span) if not meets(part, taken)]
     copy = _exact_copy(text, output, [*taken, *spare])
     copy = copy or _damaged_copy(text, output, linked, spare, taken)
-    if copy is None and spare:  # another part stands for it, best one that is linked with it
+    if (
+        copy is None and spare
+    ):  # another part is in its place: one that is linked with it comes first
         copy = min(spare, key=lambda part: (not meets(part, linked), part))
     if copy is not None:
         return Edit(*copy, text)
@@ -92,7 +94,7 @@ def _edit_for(
 
 
 def _exact_copy(text: str, output: str, others: Sequence[OutputSpan]) -> OutputSpan | None:
-    """Finds a copy that is no part of its own, since it touches a letter or is there twice."""
+    """Finds a copy that is not found as a part, since it touches a letter or stands there twice."""
     written = f"(?:{regex.escape(text)})+"
     if text.startswith("&"):  # or the sign that a reference stands for
         written += rf"|{regex.escape(html.unescape(text))}(?![#\w])"
@@ -107,7 +109,7 @@ def _damaged_copy(
     spare: Sequence[OutputSpan],
     taken: Sequence[OutputSpan],
 ) -> OutputSpan | None:
-    """Finds what the model wrote for a part, if it is similar: it is linked with the part."""
+    """Finds the text that is linked with a part, if it is similar to the part."""
     if not linked:
         return None
     begin, end = stripped(output, (linked[0][0], linked[-1][1]))

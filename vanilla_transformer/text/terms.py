@@ -165,7 +165,7 @@ def edits_to_place_terms(
     usual: Mapping[str, str],
     protected: Sequence[OutputSpan] = (),
 ) -> list[Edit]:
-    """Finds the edits that put targets of terms in the place of what is linked with the terms.
+    """Finds the edits that put targets of terms in the place of words that translate the terms.
 
     A term's usual translation gives way wherever it is linked with the term, or stands alone. Else
     the last word that is linked with the term does.

@@ -1,7 +1,7 @@
-"""The words, and the spans, of a text that its tokens belong to, for every kind of tokenizer.
+"""The span of each token in its text, and its words, for every kind of tokenizer.
 
 A fast tokenizer tells the span of each token that it encodes. For other tokenizers, the letters of
-the tokens are looked for in the text. The spans of ids that a model has generated are read from the
+the tokens are looked for in the text. The spans of ids that a model has generated are found by the
 texts that the first 1, 2, 3, ... ids decode to.
 """
 
