@@ -62,13 +62,7 @@ def has_other_values(output: Output) -> bool:
 
 
 class Retry(NamedTuple):
-    """A reason to compute outputs once more, and how.
-
-    Attributes:
-        is_wrong: Whether the outputs of a segment are wrong.
-        compute: Computes the outputs of such segments once more.
-        is_optional: Whether a call without retries leaves it out.
-    """
+    """A reason to compute outputs once more, and how; a call without retries may leave it out."""
 
     is_wrong: Callable[[Outputs], bool]
     compute: Callable[[list[Outputs], Call], list[Outputs]]

@@ -130,32 +130,24 @@ class Segment:
 
 @dataclass(frozen=True)
 class Output:
-    """What the model made of one segment, with the text that comes from it.
+    """The output of one segment, in the order in which the steps make it.
 
-    The steps set its fields, one after the other:
-
-    - `decode`: hypothesis, written, stand_in_edits, text, is_complete, copies, missing_terms;
-    - `link`: links, and the alignment of the hypothesis;
-    - `restore`: text, links, copies, restored, missing_terms;
-    - `score`: token_scores;
-    - `_with_sentences`: pieces.
-
-    `Reader.read_pairs` makes one of a given target: hypothesis, given, written, stand_in_edits,
-    text.
+    `Reader.read_pairs` makes one of a given target, with the attributes up to `text`.
 
     Attributes:
-        hypothesis: The tokens that the search has found, or those of a given target.
+        hypothesis: The tokens that the search has found, or those of a given target. The step
+            `link` aligns them.
         given: A given target. None: the search has found it.
-        written: The text of the hypothesis.
+        written: The text of the hypothesis: the step `decode` makes it, and all until `copies`.
         stand_in_edits: Edits of `written` that put parts of the source in the place of stand-ins,
             and double percent signs.
-        text: `written` with these edits, and with the kept parts that the model did not copy.
+        text: `written` with these edits, and with those of the step `restore`.
         is_complete: Whether the model ended it; False if it is cut off at the longest length.
-        links: Links of source tokens with the text. Empty: they were not needed.
-        copies: The kept parts that the text has, and lacks. None: nothing is kept.
-        restored: The kept parts that the model did not copy.
         missing_terms: Targets of terms that the text lacks.
-        token_scores: Log-probability of each token in nats. Empty: it was not requested.
+        copies: The kept parts that the text has, and lacks. None: nothing is kept.
+        links: Links of source tokens with the text, of `link`. Empty: they were not needed.
+        restored: The kept parts that the model did not copy, and `restore` has put into the text.
+        token_scores: Log-probability of each token in nats, of `score`. Empty: none was requested.
         pieces: Outputs of its sentences, and the cuts between these, which stand for its own
             text. Empty: its own counts.
     """
@@ -167,10 +159,10 @@ class Output:
     stand_in_edits: Sequence[Edit] = ()
     text: str = ""
     is_complete: bool = True
-    links: TokenLinks = NO_LINKS
-    copies: Copies | None = field(default=None, repr=False)
-    restored: tuple[str, ...] = ()
     missing_terms: tuple[str, ...] = ()
+    copies: Copies | None = field(default=None, repr=False)
+    links: TokenLinks = NO_LINKS
+    restored: tuple[str, ...] = ()
     token_scores: tuple[float, ...] = ()
     pieces: tuple["Output | Cut", ...] = ()
 

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 
 Span = tuple[int, int]
 """Begin and end of a part of a text, in characters; an empty span is a position."""
-SourceSpan = Span
-"""A span of a source."""
-OutputSpan = Span
-"""A span of an output of this source."""
+SourceSpan = Span  # of a source
+OutputSpan = Span  # of an output of this source
 
 
 @dataclass(frozen=True)

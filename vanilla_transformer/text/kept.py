@@ -147,16 +147,9 @@ class Copies:
         written = [output[slice(*span)] for span in in_output]
         # Where one side writes %s for the %1$s of the other side, numbers do not count.
         is_numbered = {have_numbers(texts), have_numbers(written)} != {False, True}
-        parts, output_parts = (
-            [
-                _Part(span, text, comparable_form(text, is_numbered), origin)
-                for span, text, origin in zip(spans, texts, origins, strict=True)
-            ]
-            for spans, texts, origins in (
-                (kept, texts, kept),
-                (in_output, written, [origins.get(span, span) for span in in_output]),
-            )
-        )
+        output_origins = [origins.get(span, span) for span in in_output]
+        parts = _parts_of(kept, texts, kept, is_numbered)
+        output_parts = _parts_of(in_output, written, output_origins, is_numbered)
         found, spare = _found_and_spare(source, parts, output, output_parts, flags)
         missing = Counter(part.form for part in parts) - Counter(part.form for part in found)
         paired = (
@@ -180,6 +173,13 @@ class Copies:
     def are_right(self) -> bool:
         """Whether the output has each span as often as the source, and no other placeholder."""
         return not self.missing and not any(part.must_go for part in self.spare)
+
+
+def _parts_of(
+    spans: Sequence[Span], texts: Sequence[str], origins: Sequence[Span], is_numbered: bool
+) -> list[_Part]:
+    forms = (comparable_form(text, is_numbered) for text in texts)
+    return list(map(_Part, spans, texts, forms, origins))
 
 
 def _spans_in_output(parts: Sequence[str], output: str, flags: frozenset[str]) -> list[Span]:
