@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -16,7 +16,7 @@ from vanilla_transformer.files.atomic_files import explained_full_disk, replaced
 from vanilla_transformer.files.file_contents import content_digest
 from vanilla_transformer.files.loading import load_weights
 from vanilla_transformer.files.model_directory import model_files
-from vanilla_transformer.inference.engines import Hypothesis, Ids
+from vanilla_transformer.inference.engines import Hypothesis, Ids, OnBatch
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import Search, needed_start, start_token_of
 from vanilla_transformer.tokenizer_sides import unnamed_ids
@@ -154,7 +154,7 @@ class CTranslate2Engine:
         search: Search,
         batch_tokens: int,
         align: bool = False,
-        on_batch: Callable[[int], None] | None = None,
+        on_batch: OnBatch = lambda _: None,
     ) -> list[list[Hypothesis]]:
         """Computes the outputs; see `TransformersEngine.generate`."""
         settings, names = search.settings, self.target_tokens
@@ -198,8 +198,7 @@ class CTranslate2Engine:
             if forced:
                 row = _best_with_forced_end(row, result.scores, penalty, longest)[: search.n_best]
             outputs.append(row)
-        if on_batch is not None:
-            on_batch(len(sources))  # CTranslate2 tells of no batch
+        on_batch(len(sources))  # CTranslate2 tells of no batch
         if not aligns or search.num_beams == 1:
             return outputs
         # CTranslate2 4.8 mixes up the sources of a batch at the first token of a beam search.

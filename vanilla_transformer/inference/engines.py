@@ -27,6 +27,8 @@ from vanilla_transformer.search import Search
 from vanilla_transformer.tokenizer_sides import target_side, unnamed_ids, vocabulary_of
 
 Ids = Sequence[int]
+OnBatch = Callable[[int], object]
+"""Is called with the number of its sources after each batch."""
 
 _OF_LOGITS = (
     *("repetition_penalty", "encoder_repetition_penalty"),
@@ -90,7 +92,7 @@ class TransformersEngine:
         search: Search,
         batch_tokens: int,
         align: bool = False,
-        on_batch: Callable[[int], None] | None = None,
+        on_batch: OnBatch = lambda _: None,
         terms: Sequence[Sequence[TermIds]] | None = None,
     ) -> list[list[Hypothesis]]:
         """Computes `search.n_best` outputs for each source, best first.
@@ -100,7 +102,6 @@ class TransformersEngine:
             batch_tokens: Largest size of a batch, in tokens with padding.
             align: Whether to align the outputs too, if the engine can do so as it searches.
                 This engine cannot: see `alignments`.
-            on_batch: Is called with the number of its sources after each batch.
             terms: The terms that the outputs of each source must contain, which need a search of
                 `search_with_terms`. None: there are none.
         """
@@ -120,8 +121,7 @@ class TransformersEngine:
                 hypotheses = iter([hypothesis_of(ids, search.settings) for ids in sequences])
                 for row in rows:
                     outputs[row] = list(islice(hypotheses, search.n_best))
-                if on_batch is not None:
-                    on_batch(len(rows))
+                on_batch(len(rows))
         return outputs
 
     def token_scores(

@@ -100,8 +100,7 @@ class TranslateOptions(LanguageOptions, KeptOptions, GenerationOptions, OutputOp
 
     n_best: int | None = option("outputs per text", ge=1)
     minimum_risk: str | Metric | None = option(
-        "choose among several outputs the one that is most similar to the others",
-        choices=("chrf",),
+        "choose among several outputs the one that is most similar to the others", choices=("chrf",)
     )
     candidates: int = option("outputs per text that minimum risk compares", 16, ge=1)
     keep: bool = option(

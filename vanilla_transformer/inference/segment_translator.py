@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 from vanilla_transformer.inference.constrained import TermIds, ids_of_term, search_with_terms
+from vanilla_transformer.inference.engines import OnBatch
 from vanilla_transformer.inference.job import Call
 from vanilla_transformer.inference.segments import Output, Segment, Source
 from vanilla_transformer.inference.steps import Outputs, Steps, edited
@@ -83,10 +83,7 @@ class SegmentTranslator:
         )
 
     def translate(
-        self,
-        segments: Sequence[Segment],
-        call: Call,
-        on_batch: Callable[[int], None] | None = None,
+        self, segments: Sequence[Segment], call: Call, on_batch: OnBatch = lambda _: None
     ) -> list[Outputs]:
         """Computes `n_best` outputs of each segment, best first.
 
@@ -97,31 +94,23 @@ class SegmentTranslator:
         return self._with_sentences(rows, call) if call.retries else rows
 
     def _translate_in_groups(
-        self,
-        segments: Sequence[Segment],
-        call: Call,
-        on_batch: Callable[[int], None] | None = None,
+        self, segments: Sequence[Segment], call: Call, on_batch: OnBatch = lambda _: None
     ) -> list[Outputs]:
-        keys = [(segment.source.direction.begin, segment.is_aligned) for segment in segments]
-        return map_grouped(segments, keys, partial(self._translate_group, call, on_batch))
+        def translate(key: tuple[FirstTokens, bool], segments: list[Segment]) -> list[Outputs]:
+            of_group = self.steps.call_with_begin(call, key[0])
+            rows = self.steps.run(segments, of_group, on_batch)
+            for retry in self.retries:
+                if retry.is_optional and not call.retries:
+                    continue
+                indices = [index for index, row in enumerate(rows) if retry.is_wrong(row)]
+                wrong = [rows[index] for index in indices]
+                again = retry.compute(wrong, of_group) if wrong else []
+                for index, row in zip(indices, again, strict=True):
+                    rows[index] = row
+            return rows
 
-    def _translate_group(
-        self,
-        call: Call,
-        on_batch: Callable[[int], None] | None,
-        key: tuple[FirstTokens, bool],
-        segments: Sequence[Segment],
-    ) -> list[Outputs]:
-        call = self.steps.call_with_begin(call, key[0])
-        rows = self.steps.run(segments, call, on_batch)
-        for retry in self.retries:
-            if retry.is_optional and not call.retries:
-                continue
-            indices = [index for index, row in enumerate(rows) if retry.is_wrong(row)]
-            again = retry.compute([rows[index] for index in indices], call) if indices else []
-            for index, row in zip(indices, again, strict=True):
-                rows[index] = row
-        return rows
+        keys = [(segment.source.direction.begin, segment.is_aligned) for segment in segments]
+        return map_grouped(segments, keys, translate)
 
     def _with_sentences(self, rows: list[Outputs], call: Call) -> list[Outputs]:
         """Translates segments whose outputs are cut off sentence by sentence."""

@@ -1,6 +1,6 @@
 """The steps from segments to outputs: search, decode, link, restore, score."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
@@ -8,7 +8,13 @@ from typing import Any
 
 from vanilla_transformer.inference.constrained import TermIds
 from vanilla_transformer.inference.engine_choice import Engines
-from vanilla_transformer.inference.engines import Hypothesis, Ids, chosen_scores, is_cut_off
+from vanilla_transformer.inference.engines import (
+    Hypothesis,
+    Ids,
+    OnBatch,
+    chosen_scores,
+    is_cut_off,
+)
 from vanilla_transformer.inference.job import Call
 from vanilla_transformer.inference.reader import Reader
 from vanilla_transformer.inference.segments import Output, Segment
@@ -46,10 +52,7 @@ class Steps:
         return replace(call, search=search, engine=self.engines.for_search(search))
 
     def run(
-        self,
-        segments: Sequence[Segment],
-        call: Call,
-        on_batch: Callable[[int], None] | None = None,
+        self, segments: Sequence[Segment], call: Call, on_batch: OnBatch = lambda _: None
     ) -> list[Outputs]:
         """Computes `n_best` outputs of each segment by all steps."""
         align = call.details.linked or any(segment.is_aligned for segment in segments)

@@ -418,10 +418,7 @@ class Translator:
         ]
 
     def _compute_pairs(
-        self,
-        sources: Sequence[str],
-        targets: Sequence[str],
-        options: TranslateOptions,
+        self, sources: Sequence[str], targets: Sequence[str], options: TranslateOptions
     ) -> list[Output]:
         """Scores or links given pairs, without the white space around their texts."""
         for name, texts in (("sources", sources), ("targets", targets)):
