@@ -49,8 +49,8 @@ def vocabulary_of(tokenizer: Any, side: str) -> dict[str, int]:
     """
     if side == "target" and hasattr(tokenizer, "get_tgt_vocab"):
         return {token: index for index, token in tokenizer.decoder.items()}
-    of_side = target_side(tokenizer) if side == "target" else tokenizer
-    vocabulary: dict[str, int] = of_side.get_vocab()
+    side_tokenizer = target_side(tokenizer) if side == "target" else tokenizer
+    vocabulary: dict[str, int] = side_tokenizer.get_vocab()
     return vocabulary
 
 

@@ -156,14 +156,14 @@ class _WantedTerms(NamedTuple):
         wanted = torch.zeros(len(terms), most, dtype=torch.long)
         within = torch.zeros(len(terms), most, most, dtype=torch.long)
         ids = torch.full((len(terms), most, 2, longest + 1), -1)
-        for row, of_row in enumerate(terms):
-            unique = list(dict.fromkeys(of_row))
+        for row, row_terms in enumerate(terms):
+            unique = list(dict.fromkeys(row_terms))
             for index, term in enumerate(unique):
-                wanted[row, index] = of_row.count(term)
-                for other, of_other in enumerate(unique):
-                    within[row, index, other] = _count(term[0], of_other[0], joins)
-                for side, of_side in enumerate(term):
-                    ids[row, index, side, : len(of_side)] = torch.tensor(of_side)
+                wanted[row, index] = row_terms.count(term)
+                for other, other_ids in enumerate(unique):
+                    within[row, index, other] = _count(term[0], other_ids[0], joins)
+                for side, side_ids in enumerate(term):
+                    ids[row, index, side, : len(side_ids)] = torch.tensor(side_ids)
         needed = (within @ wanted[..., None])[..., 0]
         in_others = (within - torch.eye(most, dtype=torch.long)).clamp(min=0)
         return cls(needed, in_others, ids, (ids >= 0).sum(-1))
@@ -283,7 +283,7 @@ class _TermBeams:
         num_beams, vocab = prolongs.shape[1:]
         firsts = torch.arange(num_beams, device=scores.device) * vocab
         best = scores.topk(beams_to_keep).indices
-        of_beams = scores.unflatten(1, (num_beams, vocab)).masked_fill(prolongs, -torch.inf)
+        per_beam = scores.unflatten(1, (num_beams, vocab)).masked_fill(prolongs, -torch.inf)
         lacking = (self.wanted.needed[:, None] > self.counts)[..., None]
         ids = self.wanted.ids[:, None].expand(-1, num_beams, -1, -1, -1)
         following = ids.gather(-1, progress[..., None])[..., 0]  # (batch, beams, terms, 2)
@@ -292,7 +292,7 @@ class _TermBeams:
         following = torch.where(
             lacking & (following >= 0), following + firsts[:, None, None], best[:, :1, None, None]
         )
-        return torch.cat([best, of_beams.argmax(-1) + firsts, following.flatten(1)], 1)
+        return torch.cat([best, per_beam.argmax(-1) + firsts, following.flatten(1)], 1)
 
     def choose_beams(
         self,

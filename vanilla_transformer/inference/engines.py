@@ -150,8 +150,8 @@ class TransformersEngine:
         """
         aligned: list[list[int]] = [[] for _ in sources]
         # No token is aligned with the end of a source.
-        of_tokenizer = getattr(self.tokenizer, "eos_token_id", None)
-        ends = {*end_tokens_of(self.model.config), of_tokenizer}
+        tokenizer_end = getattr(self.tokenizer, "eos_token_id", None)
+        ends = {*end_tokens_of(self.model.config), tokenizer_end}
         with evaluation_mode(self.model):
             forced = self._forced_outputs(sources, targets, batch_tokens, start, True)
             for rows, weights, _ in forced:

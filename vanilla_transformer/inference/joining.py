@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from itertools import chain
 
 from vanilla_transformer.inference.job import Call, Job, JobText
@@ -134,16 +134,16 @@ class _Whole:
     def add(self, output: Output) -> None:
         """Adds a part and its output."""
         segment, copies, links = output.segment, output.copies, output.links
-        of_source, of_text = partial(_shifted, len(self.source)), partial(_shifted, len(self.text))
+        source_end, text_end = len(self.source), len(self.text)
         self.aligned += [len(self.in_source) + index for index in links.aligned]
-        self.in_source += map(of_source, links.in_source)
-        self.in_output += map(of_text, links.in_output)
+        self.in_source += [_shifted(span, source_end) for span in links.in_source]
+        self.in_output += [_shifted(span, text_end) for span in links.in_output]
         kept = copies.in_output if copies else ()
         terms = targets_in(output.text, segment.terms, segment.target_language, kept)
-        self.marks += [Mark(*of_text(span), "kept") for span in kept]
-        self.marks += [Mark(*of_text(term.span), "term") for term in terms]
+        self.marks += [Mark(*_shifted(span, text_end), "kept") for span in kept]
+        self.marks += [Mark(*_shifted(term.span, text_end), "term") for term in terms]
         pairs = copies.pairs if copies else ()
-        self.pairs += [(of_source(span), of_text(copy)) for span, copy in pairs]
+        self.pairs += [(_shifted(a, source_end), _shifted(b, text_end)) for a, b in pairs]
         self.source, self.text = self.source + segment.text, self.text + output.text
 
     @property
@@ -169,8 +169,8 @@ class _Whole:
         )
 
 
-def _shifted(shift: int, span: Span) -> Span:
-    return span[0] + shift, span[1] + shift
+def _shifted(span: Span, by: int) -> Span:
+    return span[0] + by, span[1] + by
 
 
 def _put_together(row: Parts[Output], outputs: Sequence[Output]) -> _Whole:

@@ -43,7 +43,7 @@ class Reader:
 
     def __init__(self, tokenizer: Any, limit: int) -> None:
         self.tokenizer, self.limit = tokenizer, limit
-        self.of_targets = target_side(tokenizer)
+        self.target_tokenizer = target_side(tokenizer)
         # They share the vocabulary, and no call changes the tokenizer itself.
         self._in_language = {
             "source": lru_cache(partial(in_language, tokenizer)),
@@ -185,10 +185,10 @@ class Reader:
 
     def _pieces(self, source: Source) -> list[Segment | Cut]:
         """Returns pieces of a source that are short enough, and the cuts between them."""
-        _, of_pieces = source.direction.of_text(source.text, self._tags)
+        _, piece_direction = source.direction.of_text(source.text, self._tags)
 
         def count_tokens(text: str) -> int:
-            return len(self.read([source.with_text(text, of_pieces)])[0])
+            return len(self.read([source.with_text(text, piece_direction)])[0])
 
         parts = self._parts(source, partial(cut_line, count_tokens=count_tokens, limit=self.limit))
         return [part if isinstance(part, Cut) else self.read([part])[0] for part in parts]
@@ -272,7 +272,7 @@ class Reader:
         """Returns the span of each token but the end in the text of the hypothesis."""
         ids, text = output.hypothesis.ids, output.written
         if output.given is None:
-            spans = spans_of_ids(self.of_targets, ids, text)
+            spans = spans_of_ids(self.target_tokenizer, ids, text)
         else:
             spans = self._spans(output.given, "target")[: len(ids)]
         return [stripped(text, span) for span in spans]
@@ -286,4 +286,4 @@ class Reader:
 
     def target_tokens(self, ids: Ids) -> tuple[str, ...]:
         """Returns the tokens of ids of a target."""
-        return tuple(self.of_targets.convert_ids_to_tokens(list(ids)))
+        return tuple(self.target_tokenizer.convert_ids_to_tokens(list(ids)))

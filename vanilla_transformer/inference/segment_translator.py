@@ -97,14 +97,14 @@ class SegmentTranslator:
         self, segments: Sequence[Segment], call: Call, on_batch: OnBatch = lambda _: None
     ) -> list[Outputs]:
         def translate(key: tuple[FirstTokens, bool], segments: list[Segment]) -> list[Outputs]:
-            of_group = self.steps.call_with_begin(call, key[0])
-            rows = self.steps.run(segments, of_group, on_batch)
+            group_call = self.steps.call_with_begin(call, key[0])
+            rows = self.steps.run(segments, group_call, on_batch)
             for retry in self.retries:
                 if retry.is_optional and not call.retries:
                     continue
                 indices = [index for index, row in enumerate(rows) if retry.is_wrong(row)]
                 wrong = [rows[index] for index in indices]
-                again = retry.compute(wrong, of_group) if wrong else []
+                again = retry.compute(wrong, group_call) if wrong else []
                 for index, row in zip(indices, again, strict=True):
                     rows[index] = row
             return rows
@@ -193,7 +193,7 @@ class SegmentTranslator:
     def _with_searched_terms(self, rows: list[Outputs], call: Call) -> list[Outputs]:
         """Searches for outputs that contain the terms; equally many beams share batches."""
         terms = [self._ids_of_terms(row[0]) for row in rows]
-        searches = [search_with_terms(call.search, of_output) for of_output in terms]
+        searches = [search_with_terms(call.search, term_ids) for term_ids in terms]
 
         def search_group(beams: int, indices: list[int]) -> list[Outputs]:
             return self.steps.run_with_terms(
@@ -216,7 +216,7 @@ class SegmentTranslator:
             inflected = Counter(missing_targets(segment.terms, output.text))
             wanted -= inflected - Counter(output.missing_terms)
         candidates = (
-            ids_of_term(self.reader.of_targets, target, segment.target_language)
+            ids_of_term(self.reader.target_tokenizer, target, segment.target_language)
             for target in wanted.elements()
         )
         return [term for term in candidates if term is not None]

@@ -83,7 +83,7 @@ class Steps:
     ) -> list[Output]:
         """Decodes found tokens to texts, with parts of the source for their stand-ins."""
         ids = [list(hypothesis.ids) for row in rows for hypothesis in row]
-        decode = self.reader.of_targets.batch_decode
+        decode = self.reader.target_tokenizer.batch_decode
         texts = iter(decode(ids, skip_special_tokens=True) if ids else [])
         return [
             self._as_output(segment, hypothesis, next(texts), search)

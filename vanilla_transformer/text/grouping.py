@@ -17,6 +17,6 @@ def map_grouped(
         groups.setdefault(key, []).append(index)
     results: dict[int, Result] = {}
     for key, indices in groups.items():
-        of_key = compute(key, [rows[index] for index in indices])
-        results |= zip(indices, of_key, strict=True)
+        group = compute(key, [rows[index] for index in indices])
+        results |= zip(indices, group, strict=True)
     return [results[index] for index in range(len(rows))]

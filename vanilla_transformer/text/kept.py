@@ -186,14 +186,14 @@ def _spans_in_output(parts: Sequence[str], output: str, flags: frozenset[str]) -
     """Finds the parts of an output that its source has too, or that look like code."""
     # Unknown characters, and matches of patterns of the user.
     others = sorted({part for part in parts if not pattern_of(part)}, key=len, reverse=True)
-    of_others = [regex.compile("|".join(map(regex.escape, others)))] if others else []
+    other_patterns = [regex.compile("|".join(map(regex.escape, others)))] if others else []
     # A percent sign beside a placeholder is a part of it only where it is one in the source.
     shapes = {comparable_form(part, is_numbered=False) for part in parts}
     return [
         span
         if comparable_form(output[slice(*span)], is_numbered=False) in shapes
         else without_percent(output, span)
-        for span in kept_spans(output, patterns=of_others, source_parts=parts, flags=flags)
+        for span in kept_spans(output, patterns=other_patterns, source_parts=parts, flags=flags)
     ]
 
 
@@ -207,7 +207,7 @@ def _found_and_spare(
     """Divides the parts of an output into those that the source has and spare ones."""
     texts = [part.text for part in parts]
     patterns = dict(find_patterns(output, texts, flags=flags))
-    of_source = {pattern for text in texts if (pattern := pattern_of(text))}
+    source_rows = {pattern for text in texts if (pattern := pattern_of(text))}
     remaining = Counter(part.form for part in parts)
     extra = Counter(part.form for part in output_parts if part.form in remaining) - remaining
     found, spare = list[_Part](), list[Spare]()
@@ -226,8 +226,8 @@ def _found_and_spare(
         elif extra[form]:
             extra[form] -= 1
             spare.append(Spare(span, is_repeated or may_not_repeat(text)))
-        elif pattern and is_invented(text, pattern, source, of_source):
+        elif pattern and is_invented(text, pattern, source, source_rows):
             spare.append(Spare(span, must_go=True))
-        elif pattern in of_source:
+        elif pattern in source_rows:
             spare.append(Spare(span, must_go=False))
     return found, spare

@@ -315,7 +315,7 @@ class Memory:
         )
         return sorted(
             ((index, similarity) for _, similarity, index in found),
-            key=lambda of_pair: (-of_pair[1], -of_pair[0]),
+            key=lambda row: (-row[1], -row[0]),
         )
 
     @staticmethod

@@ -349,9 +349,9 @@ def may_not_repeat(part: str) -> bool:
     )
 
 
-def is_invented(part: str, pattern: Pattern, source: str, of_source: Collection[Pattern]) -> bool:
-    """Returns whether an output has invented a part; `of_source` are the rows of its source."""
-    if pattern.is_unambiguous or pattern.kind != "placeholder" or pattern not in of_source:
+def is_invented(part: str, pattern: Pattern, source: str, source_rows: Collection[Pattern]) -> bool:
+    """Returns whether an output has invented a part; `source_rows` are the rows of its source."""
+    if pattern.is_unambiguous or pattern.kind != "placeholder" or pattern not in source_rows:
         return pattern.is_unambiguous
     number = regex.search(r"\d+$", part)  # %2 may be a share where the source has a 2
     return not (number and regex.search(rf"(?<![\d%$]){number[0]}(?!\d)", source))

@@ -103,10 +103,10 @@ def edits_to_number(
         pairs: The span of a part in the source, and its span in the output.
     """
     values = [pair for pair in sorted(pairs) if can_be_numbered(output[slice(*pair[1])])]
-    of_source = [source[slice(*in_source)] for in_source, _ in values]
-    if have_numbers(of_source) is None:  # some are: no program can parse them
+    source_parts = [source[slice(*in_source)] for in_source, _ in values]
+    if have_numbers(source_parts) is None:  # some are: no program can parse them
         return []
-    wanted = zip(values, value_numbers(of_source), strict=True)
+    wanted = zip(values, value_numbers(source_parts), strict=True)
     rows = sorted((in_output, in_source, number) for (in_source, in_output), number in wanted)
     parts = [output[slice(*in_output)] for in_output, _, _ in rows]
     if value_numbers(parts) == [number for _, _, number in rows]:

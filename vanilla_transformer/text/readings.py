@@ -162,15 +162,15 @@ class StandIns:
 
     def in_pair(self, source: str, target: str, *others: str) -> tuple[str, ...]:
         """Returns a pair, and other targets, with tokens for parts that both have equally often."""
-        of_source = self._fitting(source, kept_spans(source))
-        of_target = self._fitting(target, kept_spans(target)) if of_source else []
+        source_spans = self._fitting(source, kept_spans(source))
+        target_spans = self._fitting(target, kept_spans(target)) if source_spans else []
         counts = [
             Counter(text[begin:end] for begin, end in spans)
-            for text, spans in ((source, of_source), (target, of_target))
+            for text, spans in ((source, source_spans), (target, target_spans))
         ]
         equal = {part for part, count in counts[0].items() if counts[1][part] == count}
-        reading = self.reading(source, [s for s in of_source if source[slice(*s)] in equal])
-        written = [self.reading_of_target(target, of_target, reading).text]
+        reading = self.reading(source, [s for s in source_spans if source[slice(*s)] in equal])
+        written = [self.reading_of_target(target, target_spans, reading).text]
         written += (self.reading_of_target(text, kept_spans(text), reading).text for text in others)
         return reading.text, *written
 
@@ -192,9 +192,9 @@ class StandIns:
         tokens = [Edit(*span, edit.text) for span, edit in pairs if edit.text]
         reading = Reading(text, tokens).without([span for span, edit in pairs if not edit.text])
         edits = [
-            replace(edit, in_source=of_source.span)
+            replace(edit, in_source=source_edit.span)
             for edit in reading.edits
-            for span, of_source in pairs
+            for span, source_edit in pairs
             if meets(span, [edit.span])
         ]
         return Reading(text, edits)

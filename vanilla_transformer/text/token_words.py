@@ -27,9 +27,9 @@ def unknown_spans(tokenizer: Any, texts: list[str], side: str = "source") -> lis
     A slow tokenizer does not report spans: each character is encoded alone to see whether it is
     unknown.
     """
-    of_side = target_side(tokenizer) if side == "target" else tokenizer
-    call = partial(call_tokenizer, of_side, side, truncation=False)
-    encoded, unknown = call(texts), of_side.unk_token_id
+    side_tokenizer = target_side(tokenizer) if side == "target" else tokenizer
+    call = partial(call_tokenizer, side_tokenizer, side, truncation=False)
+    encoded, unknown = call(texts), side_tokenizer.unk_token_id
     if getattr(encoded, "encodings", None):
         return [
             _whole_letters(
@@ -106,7 +106,7 @@ def spans_of_encoding(
         spaced = f" {text}"
         blocks = SequenceMatcher(None, "".join(letters), spaced, False).get_matching_blocks()
         pairs = ((a + n, b + n) for a, b, size in blocks for n in range(size))
-        in_text = {of_token: index - 1 for of_token, index in pairs if not spaced[index].isspace()}
+        in_text = {position: index - 1 for position, index in pairs if not spaced[index].isspace()}
         spans: list[Span] = []
         begin = 0
         for part in letters:

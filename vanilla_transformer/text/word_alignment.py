@@ -85,7 +85,7 @@ def token_links(links: Iterable[Link], source: Sequence[range], target: Sequence
 
 def _tokens_by_word(words: Sequence[range]) -> dict[int, list[int]]:
     tokens: dict[int, list[int]] = {}
-    for token, of_token in enumerate(words):
-        for word in of_token:
+    for token, indices in enumerate(words):
+        for word in indices:
             tokens.setdefault(word, []).append(token)
     return tokens
