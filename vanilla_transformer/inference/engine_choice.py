@@ -59,13 +59,13 @@ class Engines:
 
     def for_search(self, search: Search) -> Engine:
         """Returns the engine, or transformers, if the engine cannot do this search."""
-        return self._engine_despite(self.engine.problems(search))
+        return self._engine_for(self.engine.problems(search))
 
     def for_scores(self, search: Search) -> Engine:
         """Returns the same for the scores of outputs."""
-        return self._engine_despite(self.engine.token_problems(search.settings))
+        return self._engine_for(self.engine.token_problems(search.settings))
 
-    def _engine_despite(self, problems: list[str]) -> Engine:
+    def _engine_for(self, problems: list[str]) -> Engine:
         if not problems:
             return self.engine
         what = "; ".join(problems)
@@ -90,20 +90,18 @@ def load_engines(
     """Loads models with the engine that computes them; see `Translator.from_pretrained`."""
     if name not in ENGINES:
         raise ValueError(f"Unknown engine {name!r}: use one of {ENGINES}.")
-    is_demanded = name != "auto"
+    is_demanded, limits = name != "auto", ""
     if name != "transformers":
         limits = "; ".join(_limits_of_ctranslate2(len(paths), config, device))
-        if name == "auto":
-            name = "transformers" if limits else "ctranslate2"
-            if limits:
-                logger.debug(f"Transformers computes, not the faster CTranslate2: {limits}.")
-        elif limits:
+        if limits and is_demanded:
             raise ValueError(f"CTranslate2 cannot compute this: {limits}.")
+        if limits:
+            logger.debug(f"Transformers computes, not the faster CTranslate2: {limits}.")
 
     def load_transformers() -> TransformersEngine:
         return TransformersEngine(load_weights(paths[0]).to(device).eval(), tokenizer=tokenizer)
 
-    if name == "ctranslate2":
+    if name != "transformers" and not limits:
         from vanilla_transformer.inference.ctranslate2_engine import (
             CTranslate2Engine,
             cached_export,

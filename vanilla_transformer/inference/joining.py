@@ -99,8 +99,9 @@ class Joiner:
     ) -> Translation:
         """Returns an output with its features, and the quality that a calibration expects."""
         num_tokens = sum(len(segment) - segment.num_shown for segment in segments)
-        features, known = describe_output(translation, source, num_tokens), self.calibration
-        quality = known.expected(features, segments[0].target_language) if known else None
+        features = describe_output(translation, source, num_tokens)
+        language = segments[0].target_language
+        quality = self.calibration.expected(features, language) if self.calibration else None
         return replace(translation, features=features, quality=quality)
 
 

@@ -199,7 +199,7 @@ class Reader:
         line = source.part((len(tag), len(source.text)), direction)
         language = known_tag(direction.source)
         parts, end = list[Source | Cut](), len(tag)
-        for part in split(line.text, language=language, whole=line.find_kept()):
+        for part in split(line.text, language=language, undivided=line.find_kept()):
             begin, end = end, end + len(part.space if isinstance(part, Cut) else part)
             if isinstance(part, Cut):
                 parts.append(part)

@@ -373,13 +373,13 @@ class Translator:
             columns.append(column)
         settings = self.search_of(options).settings
         pairs = list(zip(*columns, strict=True))
-        known = {
+        resolved = {
             (source, target): Direction.resolve(
                 self.tokenizer, settings, source, target, closest_tag
             )
             for source, target in dict.fromkeys(pairs)
         }
-        return [known[pair] for pair in pairs]
+        return [resolved[pair] for pair in pairs]
 
     def score(self, sources: Sequence[str], targets: Sequence[str], **options: Any) -> list[Score]:
         """Computes how probable given targets are: a score for each pair.
@@ -433,10 +433,10 @@ class Translator:
         for index, pair in enumerate(pairs):
             if (size := len(pair.segment)) > self.source_limit:
                 raise LongSourceError(index, size, self.source_limit)
-        given = self.call_of(options)
+        plain_call = self.call_of(options)
 
         def compute(begin: FirstTokens, pairs: list[Output]) -> list[Output]:
-            call = self.steps.call_with_begin(given, begin)
+            call = self.steps.call_with_begin(plain_call, begin)
             if options.linked:
                 return self.steps.link(pairs, call)
             engine = self.engines.for_scores(call.search)

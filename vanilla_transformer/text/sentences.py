@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import langcodes
 import regex
@@ -35,6 +35,18 @@ _CLOSING_SIGNS = regex.compile(rf"(?:(?<!\s){_CLOSING})?\s*")
 _SPACE = regex.compile(r"\s+")
 _CLUSTER = regex.compile(r"\X(?:(?=[\p{Po}\p{Pe}\p{Pf}])\X)*")  # with the signs behind it
 _CHARACTER = regex.compile(r".", regex.DOTALL)
+Between = Literal["sentences", "words", "letters"]
+_LEVELS: Sequence[tuple[Between, Any]] = (
+    ("sentences", None),
+    ("sentences", _CLAUSE_SIGNS),
+    ("words", _SPACE),
+    ("letters", _CLUSTER),
+    ("letters", _CHARACTER),
+)
+"""Between which units a line is cut, and where these end; None: by `sentence_ends`.
+
+The larger the units between cuts, the more of its context each piece keeps.
+"""
 
 
 @dataclass(frozen=True)
@@ -47,7 +59,7 @@ class Cut:
     """
 
     space: str
-    between: Literal["sentences", "words", "letters"]
+    between: Between
 
     def in_language(self, tag: str | None) -> str:
         """Returns the text at the cut in another language; None: in a language with spaces."""
@@ -64,37 +76,31 @@ def cut_line(
     count_tokens: Callable[[str], int],
     limit: int,
     language: str | None = None,
-    whole: Sequence[Span] = (),
+    undivided: Sequence[Span] = (),
 ) -> list[str | Cut]:
     """Cuts a line into pieces that are short enough, with as few cuts as possible.
 
     Args:
         limit: Largest number of tokens of a piece. Only a single character may have more.
         language: The tag of the line's language; None: it is unknown.
-        whole: Parts that are cut only if they alone are too long.
+        undivided: Parts that are cut only if one of them is too long.
 
     Returns:
         Pieces and cuts alternately. With the spaces of the cuts they are the line.
     """
-    # The larger the units between cuts, the more of its context each piece keeps.
-    kinds: list[tuple[Literal["sentences", "words", "letters"], Callable[[str], list[int]]]] = [
-        ("sentences", lambda text: sentence_ends(text, language)),
-        ("sentences", lambda text: [match.end() for match in _CLAUSE_SIGNS.finditer(text)]),
-        ("words", lambda text: [match.end() for match in _SPACE.finditer(text)]),
-        ("letters", lambda text: [match.end() for match in _CLUSTER.finditer(text)]),
-        ("letters", lambda text: [match.end() for match in _CHARACTER.finditer(text)]),
-    ]
-
-    inner = inner_positions(whole)
+    inner = inner_positions(undivided)
 
     def cut(text: str, level: int, before: int) -> list[str | Cut]:
-        if count_tokens(text) <= limit or level == len(kinds):
+        if count_tokens(text) <= limit or level == len(_LEVELS):
             return [text]
-        between, find_ends = kinds[level]
-        parts: list[str | Cut] = []
-        is_last = level == len(kinds) - 1
-        ends = [end for end in find_ends(text) if is_last or before + end not in inner]
-        units = _units(text, ends)
+        between, pattern = _LEVELS[level]
+        if pattern is None:
+            ends = sentence_ends(text, language)
+        else:
+            ends = [match.end() for match in pattern.finditer(text)]
+        if pattern is not _CHARACTER:
+            ends = [end for end in ends if before + end not in inner]
+        units, parts = _units(text, ends), list[str | Cut]()
         start = first = 0
         while first < len(units):
             last = _last_that_fits(
@@ -115,10 +121,10 @@ def cut_line(
 
 
 def split_sentences(
-    line: str, language: str | None = None, whole: Sequence[Span] = ()
+    line: str, language: str | None = None, undivided: Sequence[Span] = ()
 ) -> list[str | Cut]:
     """Returns the sentences of a line and the cuts alternately; see `cut_line`."""
-    inner = inner_positions(whole)
+    inner = inner_positions(undivided)
     ends = [end for end in sentence_ends(line, language) if end not in inner]
     parts: list[str | Cut] = []
     last = 0
@@ -166,6 +172,6 @@ def sentence_ends(text: str, tag: str | None) -> list[int]:
     ends = {boundary["end_index"] for boundary in get_sentence_boundaries(language, text)}
     # Signs of other scripts end a sentence in each language: texts mix them.
     ends |= {match.end() for match in _SENTENCE_SIGNS.finditer(text)}
-    whole = {_CLOSING_SIGNS.match(text, end).end() for end in ends}  # with the closing quotes
-    inner = (end for end in whole if 0 < end < len(text) and not _GOES_ON.match(text, end))
+    closed = {_CLOSING_SIGNS.match(text, end).end() for end in ends}  # with the closing quotes
+    inner = (end for end in closed if 0 < end < len(text) and not _GOES_ON.match(text, end))
     return [*sorted(inner), len(text)]
