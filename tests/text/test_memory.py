@@ -4,7 +4,7 @@ from threading import Thread
 
 import pytest
 
-from vanilla_transformer.text.memory import Memory, Pair, Suggestion, shown_behind
+from vanilla_transformer.text.memory import Memory, Pair, Suggestion, memory_suffix
 
 FILE = Pair("Cannot open %s.", "%s kann nicht geöffnet werden.")
 
@@ -285,4 +285,4 @@ def test_several_threads_add_and_search():
 )
 def test_a_model_reads_in_which_words_similar_texts_differ(text, known, shown):
     known = Suggestion(FILE.source, known, 0.5)
-    assert shown_behind(text, known) == f"|{shown}".replace("|", "<|memory|>")
+    assert memory_suffix(text, known) == f"|{shown}".replace("|", "<|memory|>")

@@ -13,7 +13,7 @@ from vanilla_transformer.language_tags import Languages
 from vanilla_transformer.text.detection import are_related, is_detectable, may_be_in
 from vanilla_transformer.text.languages import letters_of
 from vanilla_transformer.text.patterns import find_patterns
-from vanilla_transformer.text.printf import comparable_form
+from vanilla_transformer.text.printf import normalized_part
 
 _LEAST_LETTERS = 20  # of a side whose language is detected: fewer mislead the detector
 _RECENT_PAIRS = 2**18  # whose hashes are not sorted yet
@@ -107,7 +107,7 @@ def _numbers(text: str) -> list[str]:
     )
 
 
-_unnumbered = partial(comparable_form, is_numbered=False)
+_unnumbered = partial(normalized_part, is_numbered=False)
 
 
 def _placeholders(text: str, known: Collection[str] = ()) -> list[str]:

@@ -14,11 +14,11 @@ from datasets import Dataset
 from vanilla_transformer.data.file_formats import map_rows
 from vanilla_transformer.text.columns import languages_of, split_tag
 from vanilla_transformer.text.memory import (
-    LEAST_SHOWN,
+    LEAST_READ,
     LEAST_SIMILARITY,
     Memory,
     Pair,
-    shown_behind,
+    memory_suffix,
 )
 
 _SHARE = 0.5  # of the pairs that have a similar one
@@ -62,12 +62,12 @@ def annotate_memory(
             drawn = chance.random()
             if drawn >= _SHARE:
                 continue
-            shown = memory.similar(pair.source, LEAST_SHOWN, excludes_equal_words=True)
+            shown = memory.similar(pair.source, LEAST_READ, excludes_equal_words=True)
             if shown is None and drawn < _UNRELATED and len(memory):
                 shown = memory.draw(chance)
                 shown = shown if shown.target != pair.target else None
             if shown is not None:
-                sources[index] += shown_behind(pair.source, shown)
+                sources[index] += memory_suffix(pair.source, shown)
         return {"source": sources}
 
     work = "Searching for similar texts"

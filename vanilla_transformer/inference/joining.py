@@ -98,7 +98,7 @@ class Joiner:
         self, translation: Translation, source: str, segments: Sequence[Segment]
     ) -> Translation:
         """Returns an output with its features, and the quality that a calibration expects."""
-        num_tokens = sum(len(segment) - segment.num_shown for segment in segments)
+        num_tokens = sum(len(segment) - segment.num_memory_tokens for segment in segments)
         features = describe_output(translation, source, num_tokens)
         language = segments[0].target_language
         quality = self.calibration.expected(features, language) if self.calibration else None
@@ -109,7 +109,7 @@ def _of_rank(parts: Parts[Outputs], rank: int) -> Parts[Output]:
     """Returns a text with the output of this rank for each segment, or those of its sentences."""
     row: Parts[Output] = []
     for part in parts:
-        row += part[rank].pieces or [part[rank]] if isinstance(part, list) else [part]
+        row += part[rank].sentences or [part[rank]] if isinstance(part, list) else [part]
     return row
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from vanilla_transformer.text.memory import LEAST_SHOWN, LEAST_SIMILARITY, Memory, Suggestion
+from vanilla_transformer.text.memory import LEAST_READ, LEAST_SIMILARITY, Memory, Suggestion
 
 LEAST_REPAIRED = 0.7
 """Smallest similarity at which a repaired translation is proposed in place of the model's output.
@@ -63,7 +63,7 @@ def decide_memory_uses(
         if found := next(filter(None, equal), None):
             decided.append(MemoryUse(found, answer=found.target))
             continue
-        least = LEAST_SHOWN if is_read else LEAST_SIMILARITY
+        least = LEAST_READ if is_read else LEAST_SIMILARITY
         searched = memories if is_read or marks_doubt or tells else ()
         near = (memory.similar(text, least) for memory in searched)
         found = max(filter(None, near), key=lambda pair: pair.similarity, default=None)

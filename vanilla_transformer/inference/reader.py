@@ -24,7 +24,7 @@ from vanilla_transformer.text.edits import Edit, Span, meets, stripped
 from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.kept import Copies
 from vanilla_transformer.text.lines import Line, count_characters, split_lines
-from vanilla_transformer.text.memory import Suggestion, shown_behind
+from vanilla_transformer.text.memory import Suggestion, memory_suffix
 from vanilla_transformer.text.readings import Reading, StandIns, edits_to_unify_spaces
 from vanilla_transformer.text.sentences import Cut, cut_line, split_sentences
 from vanilla_transformer.text.terms import edits_to_annotate
@@ -157,14 +157,14 @@ class Reader:
 
         The tokens that stand for parts of the segment do so in that, too.
         """
-        behind, end = shown_behind(segment.text, similar), len(segment.text)
+        behind, end = memory_suffix(segment.text, similar), len(segment.text)
         spans = segment.source.demands.find_kept(behind, flags=segment.source.flags)
         shown = self._stand_ins.reading_of_target(behind, spans, segment.reading)
         reading = segment.reading.with_edits([Edit(end, end, shown.text)])
         with_memory = self._with_reading(segment, reading)
         if len(with_memory) > self.limit:
             return segment
-        return replace(with_memory, num_shown=len(with_memory) - len(segment))
+        return replace(with_memory, num_memory_tokens=len(with_memory) - len(segment))
 
     def _with_reading(self, segment: Segment, reading: Reading) -> Segment:
         """Returns a segment with another reading."""
@@ -233,7 +233,7 @@ class Reader:
                 segment,
                 Hypothesis((*given.ids[:-1],), given.ids[-1]),
                 given,
-                written=reading.text,
+                decoded=reading.text,
                 stand_in_edits=reading.undone,
                 text=target,
             )
@@ -270,7 +270,7 @@ class Reader:
 
     def output_spans(self, output: Output) -> list[Span]:
         """Returns the span of each token but the end in the text of the hypothesis."""
-        ids, text = output.hypothesis.ids, output.written
+        ids, text = output.hypothesis.ids, output.decoded
         if output.given is None:
             spans = spans_of_ids(self.target_tokenizer, ids, text)
         else:
@@ -278,8 +278,8 @@ class Reader:
         return [stripped(text, span) for span in spans]
 
     def _spans(self, encoded: Encoded, side: str) -> list[Span]:
-        if encoded.row is not None:
-            return list(encoded.row.offsets)
+        if encoded.encoding is not None:
+            return list(encoded.encoding.offsets)
         encoding = {"input_ids": [encoded.ids]}
         (spans,) = spans_of_encoding(self.tokenizer, [encoded.text], encoding, side)
         return spans

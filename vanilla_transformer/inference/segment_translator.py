@@ -123,13 +123,13 @@ class SegmentTranslator:
         again = [part for row in sentences.values() for part in row if isinstance(part, Source)]
         computed = iter(self._translate_in_groups(self.reader.read(again), call))
         for index, parts in sentences.items():
-            pieces = [
+            columns = [
                 [part] * len(rows[index]) if isinstance(part, Cut) else next(computed)
                 for part in parts
             ]
             rows[index] = [
-                replace(output, pieces=own_pieces)
-                for output, *own_pieces in zip(rows[index], *pieces, strict=True)
+                replace(output, sentences=own)
+                for output, *own in zip(rows[index], *columns, strict=True)
             ]
         return rows
 

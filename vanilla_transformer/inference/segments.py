@@ -27,12 +27,12 @@ class Encoded(NamedTuple):
     Attributes:
         text: With the tag that the model reads before it.
         ids: Ids of its tokens, the end included.
-        row: The tokens as a fast tokenizer returns them. None: the tokenizer is not fast.
+        encoding: The tokens as a fast tokenizer returns them. None: the tokenizer is not fast.
     """
 
     text: str
     ids: Ids = ()
-    row: Any = None
+    encoding: Any = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Segment:
         matches: The terms of a glossary in it.
         num_unknown: Number of characters of the text that the model reads as unknown.
         reading: The text as the model reads it, without a tag.
-        num_shown: Number of tokens of a similar text's translation that the model reads.
+        num_memory_tokens: Number of tokens of a similar text's translation that the model reads.
     """
 
     source: Source
@@ -91,7 +91,7 @@ class Segment:
     kept: tuple[SourceSpan, ...] = ()
     matches: tuple[Match, ...] = ()
     num_unknown: int = 0
-    num_shown: int = 0
+    num_memory_tokens: int = 0
 
     @property
     def text(self) -> str:
@@ -138,24 +138,24 @@ class Output:
         hypothesis: The tokens that the search has found, or those of a given target. The step
             `link` aligns them.
         given: A given target. None: the search has found it.
-        written: The text of the hypothesis: the step `decode` makes it, and all until `copies`.
-        stand_in_edits: Edits of `written` that put parts of the source in the place of stand-ins,
+        decoded: The text of the hypothesis: the step `decode` makes it, and all until `copies`.
+        stand_in_edits: Edits of `decoded` that put parts of the source in the place of stand-ins,
             and double percent signs.
-        text: `written` with these edits, and with those of the step `restore`.
+        text: `decoded` with these edits, and with those of the step `restore`.
         is_complete: Whether the model ended it; False if it is cut off at the longest length.
         missing_terms: Targets of terms that the text lacks.
         copies: The kept parts that the text has, and lacks. None: nothing is kept.
         links: Links of source tokens with the text, of `link`. Empty: they were not needed.
         restored: The kept parts that the model did not copy, and `restore` has put into the text.
         token_scores: Log-probability of each token in nats, of `score`. Empty: none was requested.
-        pieces: Outputs of its sentences, and the cuts between these, which stand for its own
+        sentences: Outputs of its sentences, and the cuts between these, which stand for its own
             text. Empty: its own counts.
     """
 
     segment: Segment
     hypothesis: Hypothesis
     given: Encoded | None = None
-    written: str = ""
+    decoded: str = ""
     stand_in_edits: Sequence[Edit] = ()
     text: str = ""
     is_complete: bool = True
@@ -164,7 +164,7 @@ class Output:
     links: TokenLinks = NO_LINKS
     restored: tuple[str, ...] = ()
     token_scores: tuple[float, ...] = ()
-    pieces: tuple["Output | Cut", ...] = ()
+    sentences: tuple["Output | Cut", ...] = ()
 
     @property
     def repeats(self) -> bool:

@@ -93,14 +93,14 @@ class Steps:
 
     @staticmethod
     def _as_output(
-        segment: Segment, hypothesis: Hypothesis, written: str, search: Search
+        segment: Segment, hypothesis: Hypothesis, decoded: str, search: Search
     ) -> Output:
         """Makes an output of the text of a hypothesis, in which tokens stand for kept parts."""
-        edits, source = segment.reading.edits_to_replace_stand_ins(written), segment.source
+        edits, source = segment.reading.edits_to_replace_stand_ins(decoded), segment.source
         if source.demands.keeps:
-            edits += edits_to_double_percents(source.text, segment.kept, written, source.flags)
+            edits += edits_to_double_percents(source.text, segment.kept, decoded, source.flags)
             edits.sort(key=lambda edit: edit.begin)
-        text = apply_edits(written, edits)
+        text = apply_edits(decoded, edits)
         origins = {
             stripped(text, span): edit.in_source
             for edit, span in zip(edits, spans_after(edits), strict=True)
@@ -109,7 +109,7 @@ class Steps:
         return Output(
             segment,
             hypothesis,
-            written=written,
+            decoded=decoded,
             stand_in_edits=edits,
             text=text,
             copies=Copies.find(source.text, segment.kept, text, source.flags, origins)

@@ -21,9 +21,9 @@ from vanilla_transformer.text.patterns import (
     pattern_of,
 )
 from vanilla_transformer.text.printf import (
-    comparable_form,
     have_numbers,
     is_by_number,
+    normalized_part,
     without_percent,
     written_number,
 )
@@ -83,7 +83,7 @@ class _Part(NamedTuple):
 
     Attributes:
         span: Where it is in its own text.
-        form: The text as parts are compared; see `comparable_form`.
+        form: The normalized text, by which parts are compared.
         origin: Its span in the source; for a part of the output its own span if that is unknown.
     """
 
@@ -178,7 +178,7 @@ class Copies:
 def _parts_of(
     spans: Sequence[Span], texts: Sequence[str], origins: Sequence[Span], is_numbered: bool
 ) -> list[_Part]:
-    forms = (comparable_form(text, is_numbered) for text in texts)
+    forms = (normalized_part(text, is_numbered) for text in texts)
     return list(map(_Part, spans, texts, forms, origins))
 
 
@@ -188,10 +188,10 @@ def _spans_in_output(parts: Sequence[str], output: str, flags: frozenset[str]) -
     others = sorted({part for part in parts if not pattern_of(part)}, key=len, reverse=True)
     other_patterns = [regex.compile("|".join(map(regex.escape, others)))] if others else []
     # A percent sign beside a placeholder is a part of it only where it is one in the source.
-    shapes = {comparable_form(part, is_numbered=False) for part in parts}
+    shapes = {normalized_part(part, is_numbered=False) for part in parts}
     return [
         span
-        if comparable_form(output[slice(*span)], is_numbered=False) in shapes
+        if normalized_part(output[slice(*span)], is_numbered=False) in shapes
         else without_percent(output, span)
         for span in kept_spans(output, patterns=other_patterns, source_parts=parts, flags=flags)
     ]

@@ -36,7 +36,7 @@ LEAST_SIMILARITY = 0.6
 
 From there on copying it has more BLEU than a model that does not read it (docs/better.md).
 """
-LEAST_SHOWN = 0.4
+LEAST_READ = 0.4
 """Smallest similarity at which a model reads a stored translation, and learns to read it.
 
 From 0.4 to 0.6 a model has 0.7 to 1.4 BLEU more with it than without it (the same table).
@@ -396,8 +396,8 @@ def _split_signs(text: str) -> tuple[str, str, str]:
     return body[: len(body) - len(rest)], rest, text[len(body) :]
 
 
-def shown_behind(text: str, similar: Suggestion) -> str:
-    """Returns the text that a model reads behind a text: the translation of a similar text.
+def memory_suffix(text: str, similar: Suggestion) -> str:
+    """Returns the suffix of a text with which a model reads the translation of a similar text.
 
     It ends with the words in which both texts differ: at each difference the words of the similar
     text, then of the text.

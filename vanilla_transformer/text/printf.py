@@ -18,7 +18,7 @@ PRINTF_PART = regex.compile(
 )
 
 
-def comparable_form(part: str, is_numbered: bool = True) -> str:
+def normalized_part(part: str, is_numbered: bool = True) -> str:
     """Returns a part as parts are compared: `%d %%` and `%%%d` of other languages are `%d%%`.
 
     The numbers of `%1$s` and `%2$s` count if it is numbered.

@@ -71,7 +71,7 @@ function haveNumbers(parts) {  // undefined: only some are
   return found.size > 1 ? undefined : found.has(true);
 }
 
-function comparableForm(part, isNumbered) {
+function normalizedPart(part, isNumbered) {
   const plain = isNumbered ? part : part.replace(/%\d+\$/g, "%");
   return plain.includes("%%") && PRINTF_PART.test(plain) ? `${plain.replace(/\s/g, "").replace("%%", "")}%%` : plain;
 }
@@ -84,20 +84,20 @@ function take(forms, form) {
 
 // Which parts of a source an output has, lacks (their forms), and has too many.
 function compare(source, spans, output) {
-  const parts = spans.map((span) => cut(source, span)), shapes = parts.map((part) => comparableForm(part, false));
+  const parts = spans.map((span) => cut(source, span)), shapes = parts.map((part) => normalizedPart(part, false));
   const others = parts.filter((part) => !patternOf(part)).sort((one, other) => other.length - one.length);
   const inOutput = findParts(output, parts);
   const ofOthers = others.length ? spansIn(output, new RegExp(others.map(escaped).join("|"), "gu")) : [];
   inOutput.push(...ofOthers.filter((span) => !meets(span, inOutput)));
   for (const span of inOutput) {  // a percent sign beside a placeholder is a part of it only as in the source
     const part = cut(output, span), value = PRINTF_PART.exec(part)?.[1];
-    if (shapes.includes(comparableForm(part, false)) || !value) continue;
+    if (shapes.includes(normalizedPart(part, false)) || !value) continue;
     span[0] += part.indexOf(value);
     span[1] = span[0] + value.length;
   }
   const texts = sorted(inOutput).map((span) => cut(output, span));
   const sides = [haveNumbers(parts), haveNumbers(texts)];
-  const normal = (part) => comparableForm(part, !(sides.includes(true) && sides.includes(false)));
+  const normal = (part) => normalizedPart(part, !(sides.includes(true) && sides.includes(false)));
   const wanted = parts.map(normal), extra = texts.map(normal).filter((form) => wanted.includes(form));
   for (const form of wanted) take(extra, form);
   const rows = new Set(parts.map(patternOf).filter(Boolean)), found = [], spare = [];
