@@ -26,7 +26,7 @@ def job_to_pivot(job: Job) -> Job:
 def plan_from_pivot(
     translator: Translator, options: TranslateOptions, first: Job, outputs: Sequence[Translation]
 ) -> Job:
-    """Plans the translation of the outputs of a first step, which have their marks."""
+    """Plans the translation of the outputs of a first job, which have their marks."""
     options = replace(options, links=first.call.details.links, in_sentences=first.in_sentences)
     former = [text.former for text in first.texts]
     planned = translator.plan([output.text for output in outputs], options, former=former)
@@ -38,7 +38,7 @@ def plan_from_pivot(
 
 
 def combine_translations(source: str, first: Translation, second: Translation) -> Translation:
-    """Returns the translation of a source that two steps have made."""
+    """Returns the translation of a source that two jobs have made."""
     if first.untranslated or second.untranslated:  # `second` is in the third language
         second = replace(second, text=source, links=NO_LINKS, marks=(), untranslated=True)
     elif first.links and second.links:

@@ -51,7 +51,6 @@ from vanilla_transformer.progress import Progress
 from vanilla_transformer.search import Search, SearchError, learned_positions
 from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.memory import Memory
-from vanilla_transformer.text.terms import Glossary
 
 logger = logging.get_logger(__name__)
 
@@ -265,7 +264,7 @@ class Translator:
                 raise ValueError("`memory` has one target language, and `tgt_lang` names several.")
             reads = [self.reader.reads_memory] * len(texts)
             former = decide_memory_uses(texts, memories, reads, tells=True)
-        glossary = Glossary(()) if options.glossary is None else as_glossary(options.glossary)
+        glossary = as_glossary(options.glossary or ())
         return Job(
             list(map(JobText, texts, directions, former)),
             call,

@@ -285,7 +285,7 @@ class Memory:
         return body, wanted
 
     def _candidates(self, query: _Skeleton, least: float) -> list[tuple[int, float]]:
-        """Finds the indices of pairs of a smallest similarity, with it, the most similar first."""
+        """Finds the indices and similarities of pairs from a smallest one on, the highest first."""
         size = len(query.words)
         ids = [self._ids.get(word, 0x10FFFF) for word in query.words]  # 0x10FFFF: unknown
         shared = np.zeros(len(self), np.uint32)

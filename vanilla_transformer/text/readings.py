@@ -50,7 +50,7 @@ class Reading:
         ]
 
     def in_original(self, span: Span) -> Span:
-        """Returns the part of the original that a part of the read text stands for."""
+        """Returns the part of the original that a part of the text stands for."""
         return moved(span, self.undone)
 
     def without(self, spans: Sequence[Span]) -> "Reading":
@@ -151,9 +151,9 @@ class StandIns:
         return cls(tokens, is_word)
 
     def reading(self, text: str, spans: Sequence[Span]) -> Reading:
-        """Returns a reading with a token for each span; spans beyond the last token stay.
+        """Returns a reading with a token for each span, as long as there are tokens.
 
-        Of these, `% d` is read as `%d`, which models know.
+        Of the further spans, `% d` is read as `%d`, which models know.
         """
         spans = self._fitting(text, spans)
         others = (text[slice(*span)].replace("% ", "%") for span in spans[len(self.tokens) :])
