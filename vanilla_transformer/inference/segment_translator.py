@@ -196,11 +196,9 @@ class SegmentTranslator:
         searches = [search_with_terms(call.search, term_ids) for term_ids in terms]
 
         def search_group(beams: int, indices: list[int]) -> list[Outputs]:
-            return self.steps.run_with_terms(
-                [rows[index][0].segment for index in indices],
-                _with_search(call, searches[indices[0]]),
-                [terms[index] for index in indices],
-            )
+            segments = [rows[index][0].segment for index in indices]
+            group_call = _with_search(call, searches[indices[0]])
+            return self.steps.run(segments, group_call, terms=[terms[index] for index in indices])
 
         beams = [search.num_beams for search in searches]
         return map_grouped(list(range(len(rows))), beams, search_group)

@@ -52,30 +52,27 @@ class Steps:
         return replace(call, search=search, engine=self.engines.for_search(search))
 
     def run(
-        self, segments: Sequence[Segment], call: Call, on_batch: OnBatch = lambda _: None
+        self,
+        segments: Sequence[Segment],
+        call: Call,
+        on_batch: OnBatch = lambda _: None,
+        terms: Sequence[Sequence[TermIds]] | None = None,
     ) -> list[Outputs]:
-        """Computes `n_best` outputs of each segment by all steps."""
-        align = call.details.linked or any(segment.is_aligned for segment in segments)
-        ids = [segment.ids for segment in segments]
-        rows = call.engine.generate(ids, call.search, call.batch_tokens, align, on_batch)
-        return self._after_search(segments, rows, call)
+        """Computes `n_best` outputs of each segment by all steps.
 
-    def run_with_terms(
-        self, segments: Sequence[Segment], call: Call, terms: Sequence[Sequence[TermIds]]
-    ) -> list[Outputs]:
-        """Computes outputs that contain the terms of each segment, which transformers can."""
-        ids = [segment.ids for segment in segments]
-        engine = self.engines.transformers
-        rows = engine.generate(ids, call.search, call.batch_tokens, terms=terms)
-        return self._after_search(segments, rows, call)
-
-    def _after_search(
-        self, segments: Sequence[Segment], rows: Sequence[Sequence[Hypothesis]], call: Call
-    ) -> list[Outputs]:
-        """Takes the tokens that a search has found through the further steps."""
-        outputs = self.link(self.decode(segments, rows, call.search), call)
-        outputs = self.score(list(map(restore, outputs)), call)
-        remaining = iter(outputs)
+        Args:
+            terms: The terms that the outputs of each segment must contain, which transformers can
+                search for. None: there are none.
+        """
+        ids, search = [segment.ids for segment in segments], call.search
+        if terms is None:
+            align = call.details.linked or any(segment.is_aligned for segment in segments)
+            rows = call.engine.generate(ids, search, call.batch_tokens, align, on_batch)
+        else:
+            engine = self.engines.transformers
+            rows = engine.generate(ids, search, call.batch_tokens, terms=terms)
+        outputs = self.link(self.decode(segments, rows, search), call)
+        remaining = iter(self.score(list(map(restore, outputs)), call))
         return [list(islice(remaining, len(row))) for row in rows]
 
     def decode(
