@@ -17,6 +17,7 @@ from vanilla_transformer.text.languages import is_spaced_script_at
 from vanilla_transformer.text.patterns import is_part_at, pattern_of
 from vanilla_transformer.text.token_links import TokenLinks
 
+OutputSpans = Sequence[OutputSpan]
 _ADDRESS_PART = regex.compile(r"[\w.@/:+-]*", regex.ASCII)
 _ADDRESS_END = regex.compile(rf"{_ADDRESS_PART.pattern}$", regex.ASCII)
 SIMILAR = 0.4
@@ -27,15 +28,13 @@ letters that are no copy ("v" of "v%d" for "%.1f"), at 0.6 damaged copies stay b
 """
 
 
-def edits_to_restore(
-    copies: Copies, links: TokenLinks, protected: Sequence[OutputSpan] = ()
-) -> list[Edit]:
+def edits_to_restore(copies: Copies, links: TokenLinks, protected: OutputSpans = ()) -> list[Edit]:
     """Finds the edits after which an output has each kept part as often as its source.
 
     The edits are in order, and do not overlap. Protected parts of the output, such as terms, stay
     as they are.
     """
-    source, output = copies.source, copies.output
+    output = copies.output
     taken, spare = [*copies.in_output], [part.span for part in copies.spare]
     # Of equal parts, those whose linked words hold no copy are the first to count as missing.
     lacking = [
@@ -48,7 +47,7 @@ def edits_to_restore(
     taken += protected
     edits: list[Edit] = []
     for span in sorted(lacking):
-        edit = replace(_edit_for(source, span, output, links, spare, taken), in_source=span)
+        edit = replace(_edit_for(span, copies, links, spare, taken), in_source=span)
         spare = [part for part in spare if not meets(part, [edit.span])]
         part = edit.text.strip()
         before, _, behind = edit.text.partition(part)
@@ -67,14 +66,10 @@ def edits_to_restore(
 
 
 def _edit_for(
-    source: str,
-    span: SourceSpan,
-    output: str,
-    links: TokenLinks,
-    spare: Sequence[OutputSpan],
-    taken: Sequence[OutputSpan],
+    span: SourceSpan, copies: Copies, links: TokenLinks, spare: OutputSpans, taken: OutputSpans
 ) -> Edit:
     """Finds the edit that brings a kept part back: over a copy or another part, or into a gap."""
+    source, output = copies.source, copies.output
     text = source[slice(*span)]
     linked = [part for part in links.linked_with(span) if not meets(part, taken)]
     copy = _exact_copy(text, output, [*taken, *spare])
@@ -93,7 +88,7 @@ def _edit_for(
     return Edit(gap, gap, " " * bool(has_space) + text + " " * ends_word)
 
 
-def _exact_copy(text: str, output: str, others: Sequence[OutputSpan]) -> OutputSpan | None:
+def _exact_copy(text: str, output: str, others: OutputSpans) -> OutputSpan | None:
     """Finds a copy that is not found as a part, since it touches a letter or stands there twice."""
     written = f"(?:{regex.escape(text)})+"
     if text.startswith("&"):  # or the sign that a reference stands for
@@ -103,11 +98,7 @@ def _exact_copy(text: str, output: str, others: Sequence[OutputSpan]) -> OutputS
 
 
 def _damaged_copy(
-    text: str,
-    output: str,
-    linked: Sequence[OutputSpan],
-    spare: Sequence[OutputSpan],
-    taken: Sequence[OutputSpan],
+    text: str, output: str, linked: OutputSpans, spare: OutputSpans, taken: OutputSpans
 ) -> OutputSpan | None:
     """Finds the text that is linked with a part, if it is similar to the part."""
     if not linked:
@@ -129,7 +120,7 @@ def _damaged_copy(
 
 
 def _gap(
-    span: SourceSpan, output: str, links: TokenLinks, taken: Sequence[OutputSpan], is_glued: bool
+    span: SourceSpan, output: str, links: TokenLinks, taken: OutputSpans, is_glued: bool
 ) -> int:
     """Returns the position of a kept part: behind the translation of the text before it.
 
