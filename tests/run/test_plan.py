@@ -12,7 +12,7 @@ from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.run.assembly import make_model
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.plan import make_plan, watched_metric
-from vanilla_transformer.run.preparation import load_data, prepare_texts
+from vanilla_transformer.run.preparation import load_data
 from vanilla_transformer.run.training_run import run
 
 UNCHOSEN = ["--choose_defaults", "False"]
@@ -27,7 +27,7 @@ def plan_of(tmp_path, *options):
     parsed = parse_arguments([*given, "--use_cpu", "True", "--d_model", "16", *UNCHOSEN, *options])
     pair = Dataset.from_dict({"source": ["w1"], "target": ["w2"]})
     arguments, loaded = load_data(parsed, DatasetDict(train=pair, test=pair))
-    return make_plan(arguments, loaded, prepare_texts(arguments, loaded))
+    return make_plan(arguments, loaded)
 
 
 @pytest.mark.parametrize(
@@ -111,3 +111,28 @@ def test_a_run_changes_nothing_that_it_is_given(corpus, tmp_path):
     assert {n for n in before if repr(before[n]) != repr(after[n])} == set()
     assert topics == [vars(parsed.model), vars(parsed.tokenizer), parsed.architecture]
     assert dict(data) == splits
+
+
+@pytest.mark.parametrize(("count", "is_warned"), [(1, True), (2, False), (3, False)])
+def test_a_single_pair_is_warned_of(tmp_path, heard, count, is_warned):
+    pairs = {"source": ["w1", "w2", "w3"][:count], "target": ["w4", "w5", "w6"][:count]}
+    parsed = parse_arguments(["--output_dir", str(tmp_path / "out"), "--use_cpu", "True"])
+    load_data(parsed, DatasetDict(train=Dataset.from_dict(pairs)))
+    warned = ["one training pair" in record.getMessage() for record in heard.records]
+    assert any(warned) == is_warned
+
+
+@pytest.mark.parametrize("positions", [20, 40, 255])
+def test_few_learned_positions_limit_outputs_without_a_warning(corpus, tmp_path, heard, positions):
+    changes = {"position_embedding_type": "learned", "max_position_embeddings": positions}
+    changes |= {
+        "max_steps": 1,
+        "eval_strategy": "steps",
+        "eval_steps": 1,
+        "generation_max_length": 256,
+    }
+    run(parse_arguments(arguments(corpus, tmp_path / "out", "train", "validation", **changes)))
+    told = [record.getMessage() for record in heard.records]
+    assert [words for words in told if "position" in words or "exceed" in words] == []
+    saved = GenerationConfig.from_pretrained(tmp_path / "out")
+    assert saved.max_length == positions

@@ -98,13 +98,13 @@ def test_generated_ids_are_scored_against_labels(tokenizer):
     scorer = GenerationMetrics(tokenizer, ["mismatch", "per", "bleu"])
     kept = PREDICTED.copy(), LABELS.copy()
     scores = scorer(EvalPrediction(predictions=PREDICTED, label_ids=LABELS))
-    assert scorer.last_predictions == ["a b", "a b c", "d"]
+    assert scorer.last.predictions == ["a b", "a b c", "d"]
     assert scores["mismatch"] == pytest.approx(100 / 3)
     assert scores["per"] == pytest.approx(100 / 6)
     assert scores["gen_len"] == pytest.approx(2.0)
     assert set(scores) == {"mismatch", "per", "bleu", "gen_len"}
     assert all(type(value) is float for value in scores.values())
-    assert set(scorer.signatures) == {"mismatch", "per", "bleu"}
+    assert set(scorer.last.signatures) == {"mismatch", "per", "bleu"}
     scorer.with_intervals = True
     with_ends = scorer(EvalPrediction(predictions=PREDICTED, label_ids=LABELS))
     assert with_ends["mismatch_low"] <= with_ends["mismatch"] <= with_ends["mismatch_high"]
@@ -170,14 +170,14 @@ def test_characters_are_counted_with_white_space_between_words():
 def test_each_part_of_a_mixture_has_its_words(tokenizer):
     scorer = GenerationMetrics(tokenizer, ["bleu"], references=[TEXTS["zh"], TEXTS["en"]])
     scorer.groups, scorer.tokenizers = [["chinese", "english"]], ["zh", "13a"]
-    scores = scorer.score([TEXTS["zh"], TEXTS["en"]], [1, 1])
-    assert [scores[name] for name in ("bleu", "bleu_chinese", "bleu_english")] == pytest.approx(
-        [100] * 3
-    )
-    assert "tok:zh" in scorer.signatures["bleu"]
+    scored = scorer.score([TEXTS["zh"], TEXTS["en"]], [1, 1])
+    assert [
+        scored.figures[name] for name in ("bleu", "bleu_chinese", "bleu_english")
+    ] == pytest.approx([100] * 3)
+    assert "tok:zh" in scored.signatures["bleu"]
     scorer.tokenizers = ["char", "13a"]
-    scorer.score([TEXTS["zh"], TEXTS["en"]], [1, 1])
-    assert "tok:char" in scorer.signatures["bleu"]
+    scored = scorer.score([TEXTS["zh"], TEXTS["en"]], [1, 1])
+    assert "tok:char" in scored.signatures["bleu"]
 
 
 @pytest.mark.parametrize("tag", ["ja", "ko"])

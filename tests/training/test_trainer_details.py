@@ -22,7 +22,7 @@ def test_padding_by_minus_100_in_predictions_and_labels_is_scored(tmp_path):
     assert (seen[0].label_ids == -100).any()
     seen[0].predictions[:, -1] = -100  # as where processes or batches differ in length
     assert {"bleu", "wer", "gen_len"} <= scorer(seen[0]).keys()
-    assert len(scorer.last_predictions) == 7
+    assert len(scorer.last.predictions) == 7
 
 
 def test_the_length_penalty_of_the_arguments_is_that_of_every_evaluation(tmp_path, monkeypatch):

@@ -270,10 +270,10 @@ def _drop_held_out(training: _Corpora, held_out: Sequence[Pair]) -> None:
     """Drops training pairs whose source is held out, or outside of the first corpus the target."""
     sources = {_comparable(pair.source) for pair in held_out}
     targets = {_comparable(pair.target) for pair in held_out}
-    for number, (name, pairs) in enumerate(training.items()):
+    for index, (name, pairs) in enumerate(training.items()):
         training[name] = [
             pair
             for pair in pairs
             if _comparable(pair.source) not in sources
-            and (number == 0 or _comparable(pair.target) not in targets)
+            and (index == 0 or _comparable(pair.target) not in targets)
         ]

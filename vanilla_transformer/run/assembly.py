@@ -30,7 +30,7 @@ from vanilla_transformer.run.plan import PREFIXES, RunPlan
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.text.columns import languages_of_rows, references_of
 from vanilla_transformer.training.callbacks import CompletePushes, SubwordEpochs
-from vanilla_transformer.training.metrics import GenerationMetrics
+from vanilla_transformer.training.metrics import GenerationMetrics, Scored
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.training_log import TrainingLog
@@ -56,7 +56,7 @@ class ScoredTexts:
         return cls(
             plan.texts.splits[split].select(drawn),
             encoded[split].select(drawn),
-            [tokenizers[number] for number in drawn],
+            [tokenizers[index] for index in drawn],
         )
 
     def make_scorer(
@@ -107,17 +107,17 @@ class Assembly:
 
     def score(
         self, split: str, most: int | None = None, with_intervals: bool = True
-    ) -> tuple[Dataset, GenerationMetrics, dict[str, float]]:
+    ) -> tuple[Dataset, Scored | None, dict[str, float]]:
         """Scores the model on a split, or on a sample of at most so many texts.
 
         Returns:
-            The texts, their scorer and the figures.
+            The texts, their scores (None: only the loss was computed) and all figures.
         """
-        scored = ScoredTexts.of(self.plan, self.encoded, split, most)
-        scorer = scored.make_scorer(self.plan, split == "validation", with_intervals)
+        texts = ScoredTexts.of(self.plan, self.encoded, split, most)
+        scorer = texts.make_scorer(self.plan, split == "validation", with_intervals)
         self.trainer.compute_metrics = scorer
-        figures = self.trainer.evaluate(scored.encoded, metric_key_prefix=PREFIXES[split])
-        return scored.rows, scorer, figures
+        figures = self.trainer.evaluate(texts.encoded, metric_key_prefix=PREFIXES[split])
+        return texts.rows, scorer.last, figures
 
 
 def make_model(plan: RunPlan) -> Any:

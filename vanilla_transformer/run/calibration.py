@@ -27,12 +27,12 @@ def calibrate(
     """
     folder, metric = Path(folder), make_metric("chrf", "13a")
     halves: tuple[list[Outcome], list[Outcome]] = ([], [])
-    numbers: dict[str, int] = {}  # of different outputs: equal ones are in one half
+    first_seen: dict[str, int] = {}  # in the order of outputs: equal ones are in one half
     for output, texts, target in zip(outputs, as_lists(references), targets, strict=True):
         if output.features:
             score = metric.sentence_score(output.text, texts).score
-            number = numbers.setdefault(output.text, len(numbers))
-            halves[number % 2].append((output.features, score, known_tag(target)))
+            rank = first_seen.setdefault(output.text, len(first_seen))
+            halves[rank % 2].append((output.features, score, known_tag(target)))
     outcomes = [*halves[0], *halves[1]]
     left_out = len(outputs) - len(outcomes)
     counted = f"{len(outcomes):,} outputs" + f" ({left_out:,} not read)" * (left_out > 0)
@@ -40,7 +40,7 @@ def calibrate(
     expected, values = _expected_crosswise(halves), [score for _, score, _ in outcomes]
     correlation = rank_correlation(expected, values)
     # Without any relation, two standard errors are rarely exceeded.
-    tells_nothing = correlation < 2 / max(len(numbers), 1) ** 0.5
+    tells_nothing = correlation < 2 / max(len(first_seen), 1) ** 0.5
     if fitted is None or tells_nothing:
         quality = "have none" if Calibration.load(folder) is None else "keep the former quality"
         needed = f"it takes {FEWEST} outputs of the validation data that differ"
@@ -70,7 +70,7 @@ def _expected_crosswise(halves: tuple[list[Outcome], list[Outcome]]) -> list[flo
 
 def share_of_worst(expected: Sequence[float], values: Sequence[float]) -> float:
     """Returns the share of the worst tenth, by values, in the 30% that are expected to be worst."""
-    numbers = range(len(values))
-    first = sorted(numbers, key=expected.__getitem__)[: round(_FIRST_READ * len(numbers))]
-    worst = sorted(numbers, key=values.__getitem__)[: round(_WORST * len(numbers)) or 1]
+    indices = range(len(values))
+    first = sorted(indices, key=expected.__getitem__)[: round(_FIRST_READ * len(values))]
+    worst = sorted(indices, key=values.__getitem__)[: round(_WORST * len(values)) or 1]
     return len({*first} & {*worst}) / len(worst)

@@ -118,9 +118,9 @@ def _score_systems(
     scores: dict[str, Any] = {}
     for metric in metrics:
         models, pairs, signature = dict[str, Any](), list[dict[str, Any]](), ""
-        for number, (name, outputs) in enumerate(systems):
+        for index, (name, outputs) in enumerate(systems):
             made = {metric: make_metric(metric, tokenize)}
-            test = PairedTest(systems[number:], made, streams, "bs", resamples)
+            test = PairedTest(systems[index:], made, streams, "bs", resamples)
             signatures, results = test()
             label = next(iter(signatures))
             signature = signature or str(signatures[label])
@@ -129,7 +129,7 @@ def _score_systems(
                 without_infinities(end) for end in interval_ends(metric, baseline.mean, baseline.ci)
             ]
             models[name] = {metric: without_infinities(baseline.score), "interval": ends}
-            rest = systems[number + 1 :]
+            rest = systems[index + 1 :]
             for (other, texts), result in zip(rest, others, strict=True):
                 # The bootstrap of few texts hardly varies. This is the chance that one of two equal
                 # models is better in all texts in which they differ.

@@ -12,7 +12,7 @@ from vanilla_transformer.data.unknown_characters import check_characters
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan
-from vanilla_transformer.run.preparation import load_data, prepare_texts
+from vanilla_transformer.run.preparation import load_data
 from vanilla_transformer.training.store import OutputDirectory
 
 logger = logging.get_logger(__name__)
@@ -56,7 +56,7 @@ def prepare_directory(arguments: RunArguments) -> None:
     with locked_directory(folder, is_main=True):
         arguments = arguments.changed(prepared=str(folder))
         arguments, loaded = load_data(arguments, directory=OutputDirectory(folder))
-        plan = make_plan(arguments, loaded, prepare_texts(arguments, loaded))
+        plan = make_plan(arguments, loaded)
         encoded = encode_texts(plan)
     pairs = sum(map(len, encoded.values()))
     logger.info(

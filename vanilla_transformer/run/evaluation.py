@@ -28,6 +28,7 @@ from vanilla_transformer.text.columns import languages_of_rows, references_of, w
 from vanilla_transformer.text.memory import Memory
 from vanilla_transformer.training.metrics import (
     GenerationMetrics,
+    Scored,
     joint_score_tokenizer,
     number_of_resamples,
     score_texts,
@@ -86,8 +87,8 @@ def evaluate_model(
         for name in metrics
     }
     if TWIN in rows.column_names:
-        alone = [number for number, is_twin in enumerate(rows[TWIN]) if not is_twin]
-        texts = [predictions[n] for n in alone], [references[n] for n in alone]
+        alone = [index for index, is_twin in enumerate(rows[TWIN]) if not is_twin]
+        texts = [predictions[index] for index in alone], [references[index] for index in alone]
         for name in metrics if alone else ():
             without = score_texts(name, *texts, with_interval=True, tokenize=tokenize)
             scores[name][WITHOUT_TWINS] = {"score": without[name], "texts": len(alone)}
@@ -170,14 +171,14 @@ def _translate(
     languages = languages_of_rows(rows)
     texts = _without_unknown_tags(translator.tokenizer, rows["source"], languages, tags)
     sources, of_sources, of_targets = map(list, zip(*texts, strict=True))
-    asked = TranslateOptions.of(src_lang=of_sources, tgt_lang=of_targets, **options)
-    direction, *_ = translator.directions(len(sources), asked)
+    request = TranslateOptions.of(src_lang=of_sources, tgt_lang=of_targets, **options)
+    direction, *_ = translator.directions(len(sources), request)
     if None in languages[0]:  # those of data that name both are compared where they are loaded
         of_model = known_tag(direction.source), known_tag(direction.target)
         warn_of_swapped_columns(with_languages(rows, of_model), "data")
     scored = {*zip(rows["source"], rows["target"], strict=True)}
     memories = [memory(direction.source, direction.target, scored)] if memory else []
-    return [row[0] for row in translator.stream(sources, asked, memories, progress)]
+    return [row[0] for row in translator.stream(sources, request, memories, progress)]
 
 
 def _without_unknown_tags(
@@ -217,11 +218,10 @@ def score_training(
     reference_lengths: Sequence[int],
     languages: Sequence[tuple[str | None, str | None]],
     calibrates: bool,
-) -> dict[str, float]:
+) -> Scored:
     """Scores the model of a training as `evaluate_model` scores the saved one.
 
-    Each process translates a share of the sources with its whole model. The scorer keeps the
-    outputs, and the number of those that are cut off.
+    Each process translates a share of the sources with its whole model.
 
     Args:
         calibrates: Whether outputs have what a calibration weighs, when the training is over.
@@ -234,12 +234,11 @@ def score_training(
         trainer, translator, sources[share], reference_lengths[share], languages[share], calibrates
     )
     shares = gather_object([done]) if world > 1 else [done]
-    outputs = [shares[number % world][number // world] for number in range(len(sources))]
-    scorer.outputs = outputs
-    scorer.num_cut = sum(not output.is_complete for output in outputs)
+    outputs = [shares[index % world][index // world] for index in range(len(sources))]
     special = set(tokenizer.all_special_tokens)
     output_lengths = [sum(token not in special for token in output.tokens) for output in outputs]
-    return scorer.score([output.text for output in outputs], output_lengths)
+    scored = scorer.score([output.text for output in outputs], output_lengths)
+    return replace(scored, outputs=outputs)
 
 
 def _translate_share(
@@ -250,14 +249,14 @@ def _translate_share(
     languages: Sequence[tuple[str | None, str | None]],
     calibrates: bool,
 ) -> dict[int, Translation]:
-    """Translates the share of a process; returns the outputs by the numbers of their sources.
+    """Translates the share of a process; returns the outputs by the indices of their sources.
 
     As long as the training goes on, the search is greedy and outputs are cut off at about twice the
     length of their references (see `Search.capped_by_reference_length`): all scores that choose the
     best checkpoint are of this kind.
     """
     is_over = not trainer.is_in_train
-    asked = TranslateOptions.of(
+    request = TranslateOptions.of(
         src_lang=[source for source, _ in languages],
         tgt_lang=[target for _, target in languages],
         return_tokens=True,
@@ -265,7 +264,7 @@ def _translate_share(
         keep=is_over,
         num_beams=None if is_over else 1,
     )
-    job = translator.plan(list(sources), asked)
+    job = translator.plan(list(sources), request)
     order = range(len(sources))
     # In their order, so that the time of the first parts tells that of all.
     parts = (order[first : first + _TEXTS_PER_PART] for first in order[::_TEXTS_PER_PART])
@@ -277,9 +276,9 @@ def _translate_share(
         _without_mixed_precision(trainer),
         Progress(len(sources), "texts", work="Scoring", shown=shows) as progress,
     ):
-        for part, numbers in jobs:
+        for part, indices in jobs:
             rows = translator.run(part, lambda count: progress.update(len(done) + count))
-            done.update((n, row[0]) for n, row in zip(numbers, rows, strict=True))
+            done.update((index, row[0]) for index, row in zip(indices, rows, strict=True))
             progress.update(len(done))
     return done
 
@@ -290,10 +289,10 @@ def _by_length(job: Job, lengths: Sequence[int]) -> Iterator[tuple[Job, Sequence
     A model that begins often repeats itself and finds no end: nothing is computed again.
     """
     groups: dict[int, list[int]] = {}
-    for number, length in enumerate(lengths):
-        groups.setdefault(int(length).bit_length(), []).append(number)
+    for index, length in enumerate(lengths):
+        groups.setdefault(int(length).bit_length(), []).append(index)
     for group in groups.values():
-        longest = max(lengths[number] for number in group)
+        longest = max(lengths[index] for index in group)
         search = job.call.search.capped_by_reference_length(longest)
         call = replace(job.call, search=search, retries=False)
         yield replace(job.select(group), call=call), group

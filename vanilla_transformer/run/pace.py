@@ -36,7 +36,7 @@ from vanilla_transformer.run.defaults import (
 from vanilla_transformer.run.expectations import describe_expectation
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import PREFIXES, RunPlan, make_plan
-from vanilla_transformer.run.preparation import LoadedData, load_data, prepare_texts
+from vanilla_transformer.run.preparation import LoadedData, load_data
 from vanilla_transformer.text.columns import distinct_directions
 from vanilla_transformer.training.deadline import Deadline, evaluations_of
 from vanilla_transformer.training.store import OutputDirectory
@@ -186,7 +186,7 @@ def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pac
         )
         data, directory = ParallelData(DatasetDict(some)), OutputDirectory(Path(folder))
         sample = replace(loaded, data=data, directory=directory)
-        made = Assembly.of(make_plan(arguments, sample, prepare_texts(arguments, sample)))
+        made = Assembly.of(make_plan(arguments, sample))
         ready = monotonic() - began
         made.trainer.add_callback(clock)
         with suppress(_EnoughStepsError):

@@ -1,7 +1,7 @@
 """The plan of a run: everything that is decided before its model is made."""
 
 from copy import copy, deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -16,7 +16,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 )
 from vanilla_transformer.names import ERROR_RATES, SCHEDULES_OF_A_SCORE
 from vanilla_transformer.run.parsing import RunArguments
-from vanilla_transformer.run.preparation import LoadedData, RunTexts
+from vanilla_transformer.run.preparation import LoadedData, RunTexts, prepare_texts
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
 from vanilla_transformer.search import Search, learned_positions
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
@@ -37,7 +37,11 @@ class RunPlan:
     search: Search
     attention: str
     score_tokenizers: dict[str, list[str]]  # sacrebleu's, for each text of a split that is scored
-    training: TokenBudgetTrainingArguments  # with these decisions, for the Trainer
+
+    @property
+    def training(self) -> TokenBudgetTrainingArguments:
+        """The arguments of the Trainer, with the decisions of the plan."""
+        return self.arguments.training
 
     def fingerprint(self, encoded: DatasetDict) -> dict[str, Any]:
         """Describes what the run trains on and scores with, so that a resumed run notices a change.
@@ -63,9 +67,9 @@ class RunPlan:
         }
 
 
-def make_plan(arguments: RunArguments, loaded: LoadedData, texts: RunTexts) -> RunPlan:
-    """Decides what a run does with its texts."""
-    training = arguments.training
+def make_plan(arguments: RunArguments, loaded: LoadedData) -> RunPlan:
+    """Makes the texts of a run as its model reads them, and decides what the run does with them."""
+    texts, training = prepare_texts(arguments, loaded), arguments.training
     config = texts.config
     positions = learned_positions(config)
     limits = [
@@ -88,7 +92,7 @@ def make_plan(arguments: RunArguments, loaded: LoadedData, texts: RunTexts) -> R
         trial = VanillaTransformerForConditionalGeneration(deepcopy(config))
         trial.set_attn_implementation(attention)
     return RunPlan(
-        arguments=arguments,
+        arguments=replace(arguments, training=resolved),
         loaded=loaded,
         texts=texts,
         max_source_length=limits[0],
@@ -102,7 +106,6 @@ def make_plan(arguments: RunArguments, loaded: LoadedData, texts: RunTexts) -> R
             for name, rows in texts.splits.items()
             if name != "train"
         },
-        training=resolved,
     )
 
 

@@ -92,8 +92,9 @@ def load_data(
     if checkpoint is None:
         return arguments.changed(choose_defaults(given, loaded.facts)), loaded
     former = (checkpoint.inputs.get("defaults") or {}).get("options", {}).items()
-    kept = {name: value for name, value in former if is_free(name, given)}
-    return arguments.changed(kept), loaded
+    return arguments.changed(
+        {name: value for name, value in former if is_free(name, given)}
+    ), loaded
 
 
 def _load_data(
@@ -117,6 +118,8 @@ def _load_data(
         raise ValueError(
             "A run trains: give training data. `vanilla-transformer evaluate` scores a saved model."
         )
+    if len(splits["train"]) == 1:
+        logger.warning("There is one training pair: a model can only learn it by heart. Give more.")
     sample = tokenizer_sample(splits["train"], arguments.preparation.tokenizer_sample)
     _warn_of_known_pairs(sample, splits)
     facts = RunFacts.on_this_machine(

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import datasets
 from accelerate.utils import gather_object
-from datasets import DatasetDict
+from datasets import Dataset, DatasetDict
 from huggingface_hub import HfApi
 from transformers import PreTrainedModel, TrainerCallback
 from transformers.utils import logging
@@ -27,10 +27,11 @@ from vanilla_transformer.run.model_card import write_model_card
 from vanilla_transformer.run.pace import fit_minutes
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import PREFIXES, RunPlan, make_plan
-from vanilla_transformer.run.preparation import load_data, prepare_texts
+from vanilla_transformer.run.preparation import load_data
 from vanilla_transformer.text.columns import languages_of_rows, references_of
 from vanilla_transformer.training.callbacks import PICKLES, OverwriteGuard
 from vanilla_transformer.training.deadline import Deadline
+from vanilla_transformer.training.metrics import Scored
 from vanilla_transformer.training.store import (
     FILE_SIZES,
     RESULTS,
@@ -101,7 +102,7 @@ def run(
                 arguments, deadline = fit_minutes(arguments, loaded, began)
             scores_until = began + _SHARE_OF_MINUTES * 60 * minutes
             added.append(deadline)
-        plan = make_plan(arguments, loaded, prepare_texts(arguments, loaded))
+        plan = make_plan(arguments, loaded)
         made = Assembly.of(plan)
         for callback in added:
             made.trainer.add_callback(callback)
@@ -215,57 +216,61 @@ class _Run:
 
     def _score_splits(self, figures: dict[str, float]) -> dict[str, float]:
         """Adds the scores of the validation and the test split to the figures of the training."""
-        plan = self.plan
-        for split, count in self._numbers_of_scored().items():
-            prefix = PREFIXES[split]
-            rows, scorer, scores = self.made.score(split, count)
-            scores.pop("epoch", None)
-            scores[f"{prefix}_samples"] = len(rows)
+        for split, count in self._sizes_of_samples().items():
+            prefix, size = PREFIXES[split], len(self.plan.texts.splits[split])
+            rows, scored, own = self.made.score(split, count)
+            own.pop("epoch", None)
+            own[f"{prefix}_samples"] = len(rows)
             of_all = ""
-            if len(rows) < (size := len(plan.texts.splits[split])):
+            if len(rows) < size:
                 of_all = f" (a sample of {len(rows):,} of {size:,} texts, for want of time)"
-            figures_in_words = describe_figures(scores, f"{prefix}_")
-            logger.info(f"{split.capitalize()}{of_all}: {figures_in_words}.")
-            if scorer.num_cut:
-                logger.warning(
-                    f"{split.capitalize()}: outputs that are cut off at the longest length of "
-                    f"{plan.search.max_new_tokens} tokens (shorter during the training): "
-                    f"{scorer.num_cut:,}. Give a larger `generation_max_length`, or train "
-                    "longer if they repeat themselves."
-                )
-            if scorer.last_predictions:  # otherwise only the loss was computed
-                warn_of_copies(rows, scorer.last_predictions, f"{split} ")
-            figures, self.signatures = {**figures, **scores}, scorer.signatures
+            in_words = describe_figures(own, f"{prefix}_")
+            logger.info(f"{split.capitalize()}{of_all}: {in_words}.")
+            figures = {**figures, **own}
             self._save_figures(figures)  # a kill loses no score
-            if split == "validation" and self.is_main and scorer.outputs:
-                targets = (target for _, target in languages_of_rows(rows))
-                self.quality = calibrate(self.folder, scorer.outputs, references_of(rows), targets)
-                logger.info(self.quality)
+            if scored is not None:
+                self._judge_outputs(split, rows, scored)
         return figures
 
-    def _numbers_of_scored(self) -> dict[str, int]:
+    def _judge_outputs(self, split: str, rows: Dataset, scored: Scored) -> None:
+        """Warns of outputs that are of no use, and learns the quality of those of validation."""
+        self.signatures = scored.signatures
+        if scored.num_cut:
+            logger.warning(
+                f"{split.capitalize()}: outputs that are cut off at the longest length of "
+                f"{self.plan.search.max_new_tokens} tokens (shorter during the training): "
+                f"{scored.num_cut:,}. Give a larger `generation_max_length`, or train "
+                "longer if they repeat themselves."
+            )
+        warn_of_copies(rows, scored.predictions, f"{split} ")
+        if split == "validation" and self.is_main and scored.outputs:
+            targets = (target for _, target in languages_of_rows(rows))
+            self.quality = calibrate(self.folder, scored.outputs, references_of(rows), targets)
+            logger.info(self.quality)
+
+    def _sizes_of_samples(self) -> dict[str, int]:
         """Returns how many texts of each split are scored: as many as the time suffices for."""
         splits = self.plan.texts.splits
-        counts = {split: len(splits[split]) for split in PREFIXES if split in splits}
-        if self.scores_until is None or not counts:
-            return counts
+        sizes = {split: len(splits[split]) for split in PREFIXES if split in splits}
+        if self.scores_until is None or not sizes:
+            return sizes
         began = monotonic()
-        self.made.score(next(iter(counts)), _TIMED)
+        self.made.score(next(iter(sizes)), _TIMED)
         now = monotonic()
         possible = (self.scores_until - now) / (now - began) * _TIMED
-        share = gather_object([possible / sum(counts.values())])[0]  # that of the main process
-        return {split: max(_LEAST_SCORED, int(share * n)) for split, n in counts.items()}
+        share = gather_object([possible / sum(sizes.values())])[0]  # that of the main process
+        return {split: max(_LEAST_SCORED, int(share * size)) for split, size in sizes.items()}
 
     def _describe_early_end(self) -> str:
         """Says what is left of a training that a signal has ended."""
-        kept = "no checkpoint was saved, so nothing is kept."
+        left = "no checkpoint was saved, so nothing is kept."
         if saved := checkpoints_with_state(self.folder):
-            kept = (
+            left = (
                 f"{str(saved[-1].path)!r} is kept. To go on from there, "
                 f"{self._describe_same_command()}."
             )
         step = self.trainer.state.global_step
-        return f"The training ended early, after step {step:,}: {kept}"
+        return f"The training ended early, after step {step:,}: {left}"
 
     def _describe_same_command(self) -> str:
         """Says how a run goes on; some commands always go on."""

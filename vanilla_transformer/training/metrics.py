@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from math import inf, isfinite, nan
-from typing import Any, Self, cast
+from typing import Any, cast
 from unicodedata import normalize
 
 import numpy as np
@@ -260,6 +260,21 @@ def reference_streams(lists: Sequence[Sequence[str]]) -> Any:
     ]
 
 
+@dataclass(frozen=True)
+class Scored:
+    """The scores of some outputs."""
+
+    figures: dict[str, float]
+    signatures: dict[str, str]  # sacrebleu's, of each score
+    predictions: list[str]
+    outputs: Sequence[Any] = ()  # a `Translation` for each, where a model has translated texts
+
+    @property
+    def num_cut(self) -> int:
+        """The number of outputs that are cut off at the longest length."""
+        return sum(not output.is_complete for output in self.outputs)
+
+
 @dataclass(eq=False)
 class GenerationMetrics:
     """Scores generated token ids, as the `compute_metrics` of a `Seq2SeqTrainer`.
@@ -282,12 +297,9 @@ class GenerationMetrics:
     references: References | None = None
     tokenizers: Sequence[str] | None = None  # sacrebleu's, of each example; None: by their script
     groups: list[Sequence[str]] = field(default_factory=list)
-    score_model: Callable[[Any, Self], dict[str, float]] | None = None
+    score_model: Callable[[Any, "GenerationMetrics"], Scored] | None = None
     with_intervals: bool = False  # scores come with the ends of their 95% intervals: "bleu_low"
-    last_predictions: list[str] = field(default_factory=list)  # the texts of the last call
-    num_cut: int = 0  # of them, cut off at the longest length, where the caller counts them
-    outputs: Sequence[Any] = ()  # a `Translation` for each, if the caller knows of them
-    signatures: dict[str, str] = field(default_factory=dict)  # of each score of the last call
+    last: Scored | None = None  # of the last call, of which Trainer takes only the figures
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
         """Scores token ids of shape (batch, target_len), padded by -100 or the padding token.
@@ -301,18 +313,24 @@ class GenerationMetrics:
         if references is None:
             references = self._decode_ids(self._to_token_ids(prediction.label_ids))
         lengths = (~np.isin(ids, self.tokenizer.all_special_ids)).sum(axis=1)
-        return self._score_texts(self._decode_ids(ids), lengths.tolist(), as_lists(references))
+        self.last = self._score(self._decode_ids(ids), lengths.tolist(), as_lists(references))
+        return self.last.figures
 
-    def score(self, predictions: Sequence[str], lengths: Sequence[int]) -> dict[str, float]:
-        """Scores generated texts, of these numbers of tokens, as a call does."""
+    def score_trained(self, trainer: Any) -> dict[str, float]:
+        """Returns the figures of `score_model`, as a call does."""
+        assert self.score_model is not None
+        self.last = self.score_model(trainer, self)
+        return self.last.figures
+
+    def score(self, predictions: Sequence[str], lengths: Sequence[int]) -> Scored:
+        """Scores generated texts, of these numbers of tokens."""
         references = as_lists(cast(References, self.references))
-        return self._score_texts(list(predictions), lengths, references)
+        return self._score(list(predictions), lengths, references)
 
-    def _score_texts(
+    def _score(
         self, predictions: list[str], lengths: Sequence[int], references: list[list[str]]
-    ) -> dict[str, float]:
-        self.last_predictions = predictions
-        scores = {}
+    ) -> Scored:
+        scores, signatures = dict[str, float](), dict[str, str]()
         for name in self.names:
             figures = score_texts(
                 name,
@@ -324,12 +342,13 @@ class GenerationMetrics:
             scores[name] = float(figures[name])
             ends = zip((f"{name}_low", f"{name}_high"), figures.get("interval", ()), strict=False)
             scores |= ends
-            self.signatures[name] = figures["signature"]
+            signatures[name] = figures["signature"]
             for group, rows in self._rows_of_groups(len(predictions)):
                 outputs, wanted = [predictions[i] for i in rows], [references[i] for i in rows]
                 part = score_texts(name, outputs, wanted, tokenize=self._tokenizer_of(rows))
                 scores[f"{name}_{group}"] = float(part[name])
-        return {**scores, "gen_len": float(np.mean(lengths))}
+        scores["gen_len"] = float(np.mean(lengths))
+        return Scored(scores, signatures, predictions)
 
     def _tokenizer_of(self, rows: Iterable[int]) -> str | None:
         names = self.tokenizers

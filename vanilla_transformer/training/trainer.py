@@ -559,8 +559,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if (name := f"{metric_key_prefix}_loss") in metrics:
             metrics[name] = self._mean_loss()
         if scores_texts:
-            scorer = cast(Any, self.compute_metrics)
-            scores = scorer.score_model(self, scorer)
+            scores = cast(Any, self.compute_metrics).score_trained(self)
             metrics |= {f"{metric_key_prefix}_{name}": value for name, value in scores.items()}
         return output
 

@@ -43,8 +43,7 @@ class TrainingLog(TrainerCallback):
     the logger of this module, and only the main process has any.
 
     Args:
-        scorer: Scores the outputs, and keeps the outputs of the last evaluation. None: there are no
-            validation data.
+        scorer: Scores the outputs. None: there are no validation data.
         sources: Texts that are evaluated. The first short ones are the examples.
     """
 
@@ -93,7 +92,7 @@ class TrainingLog(TrainerCallback):
         """Tells the figures of an evaluation during the training; called by Trainer."""
         if self._progress is None or (scorer := self.scorer) is None:
             return
-        figures = metrics or {}
+        figures, scored = metrics or {}, scorer.last  # None: only the loss was computed
         runtimes = (value for name, value in figures.items() if name.endswith("_runtime"))
         now = self._current_moment()
         training = replace(now, seconds=now.seconds - sum(runtimes))
@@ -101,11 +100,11 @@ class TrainingLog(TrainerCallback):
         parts = (
             self._describe_steps(self._last_evaluation, training),
             f"validation {scores}" if scores else "",
-            f"outputs cut off: {cut:,}" if (cut := scorer.num_cut) else "",
+            f"outputs cut off: {scored.num_cut:,}" if scored and scored.num_cut else "",
             self._progress.time_left(),
         )
         where = f"Epoch {state.epoch or 0:.3g}, step {state.global_step:,} of {state.max_steps:,}"
-        examples = self._describe_examples(scorer.last_predictions)
+        examples = self._describe_examples(scored.predictions) if scored else ""
         logger.info(f"{where}: {'; '.join(filter(None, parts))}.{examples}")
         self._progress.wait_for_next_line()
         self._last_line = self._last_evaluation = now
@@ -147,8 +146,6 @@ class TrainingLog(TrainerCallback):
         return f"training loss {loss:.3f}, {speed:,.0f} tokens/s"
 
     def _describe_examples(self, outputs: Sequence[str]) -> str:
-        if not outputs:
-            return ""
         pairs = ((self.sources[row], outputs[row]) for row in self.examples)
         short = ([short_line(text, _LONGEST_EXAMPLE) for text in pair] for pair in pairs)
         return " " + "\n    ".join(f'"{source}" → "{output}"' for source, output in short)
