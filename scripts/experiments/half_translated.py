@@ -27,6 +27,7 @@ from sacrebleu.significance import PairedTest
 
 from vanilla_transformer import Translator
 from vanilla_transformer.documents.marked_text import MarkedText
+from vanilla_transformer.documents.places import FileText
 from vanilla_transformer.documents.po import PoFile
 from vanilla_transformer.documents.translation import plan_marked
 from vanilla_transformer.inference.options import TranslateOptions
@@ -83,7 +84,10 @@ def finished(
     marks_doubt: bool = False,
 ) -> list[str]:
     """Returns the translations of messages, as in a document with memories."""
-    marked, options = list(map(MarkedText, sources)), TranslateOptions(target_language=language)
+    marked, options = (
+        [FileText(MarkedText(source)) for source in sources],
+        TranslateOptions(target_language=language),
+    )
     planned = plan_marked(translator, marked, options, memories, marks_doubt)
     outputs = [row[0] for row in translator.run(planned.job)]
     return [text.text for text in planned.place_tags(outputs)]

@@ -25,6 +25,7 @@ from sacrebleu import CHRF
 
 from vanilla_transformer import Translator
 from vanilla_transformer.documents.marked_text import MarkedText
+from vanilla_transformer.documents.places import FileText
 from vanilla_transformer.documents.po import PoFile
 from vanilla_transformer.documents.translation import plan_marked
 from vanilla_transformer.inference.options import TranslateOptions
@@ -55,7 +56,7 @@ def read_rows(model: Translator, paths: Sequence[Path], language: str, most: int
             if pair.source.strip() and pair.target.strip() and not pair.is_doubtful
         ]
         pairs += Random(2).sample(own, min(most, len(own)))
-    marked = [MarkedText(source) for source, _ in pairs]
+    marked = [FileText(MarkedText(source)) for source, _ in pairs]
     planned = plan_marked(model, marked, TranslateOptions(target_language=language, scores=True))
     outputs = [row[0] for row in model.run(planned.job)]
     texts = planned.place_tags(outputs)

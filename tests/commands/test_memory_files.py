@@ -227,7 +227,7 @@ def plural_file(rule, *forms):
 )
 def test_a_plural_form_is_stored_for_its_numbers(stored, asked, found):
     memory, document = Memory(plural_file(*stored).pairs), plural_file(asked)
-    pairs = [memory.exact(text.text, text.context) for text in document.texts]
+    pairs = [memory.exact(row.text.text, row.context) for row in document.rows]
     assert [pair and pair.target for pair in pairs] == found
 
 

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from justhtml import stream
 
-from vanilla_transformer.documents.html import read_html, split_markup
+from vanilla_transformer.documents.html import places_of_html, split_markup
 from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
+from vanilla_transformer.documents.places import FileTemplate
 from vanilla_transformer.text.token_links import TokenLinks
 
 PAGE = """<!DOCTYPE html>
@@ -32,13 +33,17 @@ TEXTS = [
 ]
 
 
+def read_page(source):
+    return FileTemplate(source, places_of_html(source))
+
+
 def texts_of(source):
-    return [marked.text for marked in read_html(source).texts]
+    return [marked.text for marked in read_page(source).texts]
 
 
 def shouted(source):
     """HTML whose texts are in capitals, each letter where it was."""
-    page = read_html(source)
+    page = read_page(source)
     outputs = []
     for marked in page.texts:
         named, names = name_tags(marked)
@@ -50,7 +55,7 @@ def shouted(source):
 
 def test_a_page_keeps_its_markup():
     assert texts_of(PAGE) == TEXTS
-    page = read_html(PAGE)
+    page = read_page(PAGE)
     assert page.join(page.texts) == PAGE
     expected = PAGE.replace("A dog &amp; a cat", "A DOG &amp; A CAT")
     expected = expected.replace("See&nbsp;the <b>dog</b>", "SEE&nbsp;THE <b>DOG</b>")
@@ -131,7 +136,7 @@ def test_text_is_found_as_browsers_find_it(source, expected):
     ],
 )
 def test_code_has_the_spaces_of_its_source(source, output, written):
-    page = read_html(source)
+    page = read_page(source)
     (marked,) = page.texts
     named, names = name_tags(marked)
     spans = [[m.span() for m in re.finditer(r"\S+", x)] for x in (named.text, output)]
@@ -152,7 +157,7 @@ PIECES += [" ", "&", "dog", "<br>"]
 def test_no_output_of_a_model_becomes_markup(pieces):
     """Whatever stands in the place of the texts, the markup is that of the source."""
     source = "".join(pieces)
-    page = read_html(source)
+    page = read_page(source)
     output, no_links = "<script>alert('&')</script>", TokenLinks((), (), ())
     joined = page.join([place_tags(marked, output, no_links) for marked in page.texts])
     assert Counter(map(str, events(joined))) == Counter(map(str, events(source)))

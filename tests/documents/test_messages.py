@@ -126,6 +126,6 @@ def test_messages_in_other_formats():
     assert f">{target}</target>" in written
     po = '#, c-format\nmsgid ""\n"{n, plural, one {%d _File}"\n" other {many}}"\nmsgstr ""\n'
     document = read_document("a.po", po.encode())
-    assert [text.flags for text in document.texts] == [{"c-format"}] * 2
+    assert [row.flags for row in document.rows] == [{"c-format"}] * 2
     written = document.write([MarkedText("%d Datei"), MarkedText("viele")]).decode()
     assert written == po.replace('msgstr ""', 'msgstr "{n, plural, one {%d Datei} other {viele}}"')

@@ -173,8 +173,8 @@ def test_a_damaged_file_is_refused(content, line):
 def test_flags_decide_what_a_placeholder_is(flag, text, parts):
     flags = frozenset({flag})
     message = f'#, {flag}\nmsgid "{text} x"\nmsgstr ""\n'
-    (marked,) = read_document("a.po", message.encode()).texts
-    assert marked.flags == flags
+    (row,) = read_document("a.po", message.encode()).rows
+    assert row.flags == flags
     spans = kept_spans(text, flags=flags)
     assert [text[slice(*span)] for span in spans] == parts
     assert Copies.find(text, spans, text, flags).are_right

@@ -81,7 +81,7 @@ QT = """<!DOCTYPE TS><TS version="2.1">
 def test_qt():
     document = read_document("a.ts", QT.encode())
     assert [text.text for text in document.texts] == ["Open %1", "%n dog(s)", "one\ntwo"]
-    assert document.texts[0].flags == {"qt-format"}
+    assert document.rows[0].flags == {"qt-format"}
     assert document.write([None] * 3).decode() == QT
     outputs = ["\xd6ffnen: %1", "%n Hund(e)", "eins\nzwei"]
     expected = (
@@ -279,7 +279,7 @@ def test_a_meaning_of_angular_tells_equal_texts_apart(version, asked):
         for number, (meaning, target) in enumerate(rows)
     ]
     document = read_document("a.xlf", file.format("".join(units)).encode())
-    found = Memory(document.pairs).exact("Open", document.texts[0].context)
+    found = Memory(document.pairs).exact("Open", document.rows[0].context)
     assert (found and found.target) == {"verb": "Öffnen", "state": "Offen", "": None}[asked]
 
 
@@ -310,7 +310,7 @@ def test_a_comment_of_qt_tells_equal_texts_apart():
     source = f"<TS>{message.format('state', done)}{message.format('verb', '')}</TS>"
     document = read_document("a.ts", source.encode())
     assert Memory(document.pairs).exact("Open").target == "Offen"
-    assert Memory(document.pairs).exact("Open", document.texts[0].context) is None
+    assert Memory(document.pairs).exact("Open", document.rows[0].context) is None
 
 
 def packed(parts):

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vanilla_transformer.documents.html import read_html
+from vanilla_transformer.documents.html import places_of_html
 from vanilla_transformer.documents.json import places_of_json
 from vanilla_transformer.documents.markdown import places_of_markdown
 from vanilla_transformer.documents.messages import MessageDocument
@@ -21,7 +21,7 @@ from vanilla_transformer.documents.places import (
 )
 from vanilla_transformer.documents.po import PoFile
 from vanilla_transformer.documents.subtitles import places_of_subtitles
-from vanilla_transformer.documents.tags import HTML, XHTML, Dialect
+from vanilla_transformer.documents.tags import XHTML
 from vanilla_transformer.documents.xml import XmlFile
 from vanilla_transformer.documents.xml_schemas import SCHEMAS
 
@@ -59,13 +59,12 @@ def reader_of(name: str) -> Callable[..., Document]:
     return FORMATS[suffix]
 
 
-def _read_html(content: bytes, dialect: Dialect = HTML) -> FileTemplate:
-    return read_html(*decode_markup(content), dialect)
-
-
-def _read_text(places: Callable[..., Iterator[Place]], content: bytes, *keys: Any) -> FileTemplate:
-    source = decode_text(content)
-    return FileTemplate(source, places(source, *keys))
+def _read(
+    places: Callable[..., Iterator[Place]], content: bytes, *keys: Any, is_markup: bool = False
+) -> FileTemplate:
+    """Reads a file of text; `places` is all that its format tells of it."""
+    source, encoding = decode_markup(content) if is_markup else (decode_text(content), "utf-8")
+    return FileTemplate(source, places(source, *keys), encoding)
 
 
 def _places_of_lines(source: str) -> Iterator[Place]:
@@ -73,25 +72,26 @@ def _places_of_lines(source: str) -> Iterator[Place]:
         yield from find_place(line.span(), [line[0]])
 
 
-_READ_MARKDOWN = partial(_read_text, places_of_markdown)
-_READ_XHTML = partial(_read_html, dialect=XHTML)
+_READ_HTML = partial(_read, places_of_html, is_markup=True)
+_READ_MARKDOWN = partial(_read, places_of_markdown)
+_READ_XHTML = partial(_read, partial(places_of_html, dialect=XHTML), is_markup=True)
 FORMATS: dict[str, Callable[..., Document]] = {
     **{
         suffix: partial(PackedDocument if schema.members else XmlFile, schema=schema)
         for suffix, schema in SCHEMAS.items()
     },
-    ".arb": partial(_read_text, partial(places_of_json, has_notes=True)),
+    ".arb": partial(_read, partial(places_of_json, has_notes=True)),
     ".epub": partial(PackedDocument, schema=SCHEMAS[".epub"], read=_READ_XHTML),
-    ".htm": _read_html,
-    ".html": _read_html,
-    ".json": partial(_read_text, places_of_json),
+    ".htm": _READ_HTML,
+    ".html": _READ_HTML,
+    ".json": partial(_read, places_of_json),
     ".markdown": _READ_MARKDOWN,
     ".md": _READ_MARKDOWN,
     ".po": PoFile,
     ".pot": PoFile,
-    ".srt": partial(_read_text, places_of_subtitles),
-    ".txt": partial(_read_text, _places_of_lines),
-    ".vtt": partial(_read_text, partial(places_of_subtitles, is_web_vtt=True)),
+    ".srt": partial(_read, places_of_subtitles),
+    ".txt": partial(_read, _places_of_lines),
+    ".vtt": partial(_read, partial(places_of_subtitles, is_web_vtt=True)),
     ".xhtml": _READ_XHTML,
 }
 FORMATS = dict(sorted(FORMATS.items()))

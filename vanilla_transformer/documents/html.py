@@ -19,7 +19,7 @@ from vanilla_transformer.documents.marked_text import (
     partners_of,
     split_edges,
 )
-from vanilla_transformer.documents.places import FileTemplate, Place
+from vanilla_transformer.documents.places import Place
 from vanilla_transformer.documents.tags import HTML, Dialect, Token, read_attributes, split_tags
 from vanilla_transformer.text.languages import JOINED_LINES
 
@@ -42,8 +42,8 @@ _SECOND_SPACE = regex.compile(rf"(?<= {TAG_SIGN}*[{_OF_PAIR}]) ")
 _TEXT = ("text", "pre")
 
 
-def read_html(source: str, encoding: str = "utf-8", dialect: Dialect = HTML) -> FileTemplate:
-    """Reads HTML.
+def places_of_html(source: str, dialect: Dialect = HTML) -> Iterator[Place]:
+    """Yields the places of texts.
 
     A text ends at the tags of blocks, such as `p`, and at `br`; inline elements are tags in it.
     Attributes, comments, document types, scripts, styles, and elements with `translate="no"` or the
@@ -53,8 +53,9 @@ def read_html(source: str, encoding: str = "utf-8", dialect: Dialect = HTML) -> 
     nothing, except in `pre`.
     """
     groups = groupby(split_markup(source, dialect), lambda token: token.kind == "block")
-    places = [place for is_cut, tokens in groups if not is_cut for place in _places(list(tokens))]
-    return FileTemplate(source, places, encoding)
+    for is_cut, tokens in groups:
+        if not is_cut:
+            yield from _places(list(tokens))
 
 
 def _places(tokens: list[Token]) -> Iterator[Place]:

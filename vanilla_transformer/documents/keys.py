@@ -12,6 +12,7 @@ from vanilla_transformer.documents.marked_text import (
     split_text,
     without_equal_edges,
 )
+from vanilla_transformer.documents.places import FileText
 from vanilla_transformer.text.edits import meets
 from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.memory import Pair
@@ -77,7 +78,8 @@ class KeyText:
         texts: The text, alone.
     """
 
-    def __init__(self, marked: MarkedText, lowered_source: str | None) -> None:
+    def __init__(self, row: FileText, lowered_source: str | None) -> None:
+        marked, self._flags = row.text, row.flags
         key = find_key(marked.text, lowered_source)
         text, self._sign = _without_sign(marked.text, key)
         if key is not None:
@@ -91,7 +93,7 @@ class KeyText:
         if not self._sign:
             return output
         text, added, letter = output.text, self._sign, f"(?i:{regex.escape(self._letter)})"
-        kept = kept_spans(text, flags=self.texts[0].flags)
+        kept = kept_spans(text, flags=self._flags)
         letters = (
             found.span()
             for pattern in (rf"\b{letter}", letter, _LETTER)

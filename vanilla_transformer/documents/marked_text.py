@@ -54,9 +54,6 @@ class MarkedText:
         is_doubtful: Whether a person should check it, which PO, XLIFF and Qt can say.
         is_known: Whether it is from a memory, which XLIFF can say.
         part: Its part of the file, if that is to be written as it is.
-        context: A name that tells it from equal texts; "": it has none. None: nobody knows.
-        flags: Flags of gettext, such as `c-format`; or `numbered-format`: placeholders may be
-            numbered.
     """
 
     text: str
@@ -65,8 +62,6 @@ class MarkedText:
     is_doubtful: bool = False
     is_known: bool = False
     part: str | None = None
-    context: str | None = field(default=None, compare=False)
-    flags: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def whole(self) -> "MarkedText":

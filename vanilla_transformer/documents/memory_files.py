@@ -37,22 +37,32 @@ def read_memory(
     return Memory(pair for pair in pairs if pair[:2] not in left_out)
 
 
+def pair_of_line(line: str, place: str, least: int = 2) -> tuple[Pair, Sequence[str]]:
+    """Reads a line of a `.tsv`: a pair, and the languages of both sides if it is a correction.
+
+    Args:
+        place: The file and the line, as an error names them.
+        least: The number of columns that the line must have.
+    """
+    cells = line.split("\t")
+    if len(cells) < least:
+        raise ValueError(f"{place}: it has fewer than {least} columns, with tabs between.")
+    return Pair(cells[0], cells[1], is_correction=len(cells) >= 4), cells[2:4]
+
+
 def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
     suffix = suffix_of(path)
     if suffix == ".tmx":
         if not (source and target):
             raise ValueError(f"{path} needs --source-language and --target-language.")
         for row in read_tmx(path, [source, target]):
-            yield from _as_text_and_message(*row[:2])
+            yield from _as_text_and_message(Pair(*row[:2]))
     elif suffix == ".tsv":
         for number, line in enumerate(read_lines(path), start=1):
-            cells = line.split("\t")
-            if len(cells) < 2:
-                raise ValueError(f"{path}, line {number}: there is no tab before a target.")
-            is_correction = len(cells) >= 4
-            if not is_correction or all(map(_is_language, cells[2:4], (source, target))):
-                for pair in _as_text_and_message(*cells[:2]):
-                    yield pair._replace(is_correction=is_correction)
+            pair, languages = pair_of_line(line, f"{path}, line {number}")
+            asked = (source, target)
+            if not pair.is_correction or all(map(_is_language, languages, asked)):
+                yield from _as_text_and_message(pair)
     else:
         document = read_document(path, Path(path).read_bytes())
         try:
@@ -64,11 +74,11 @@ def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
         yield from document.pairs
 
 
-def _as_text_and_message(source: str, target: str) -> Iterator[Pair]:
+def _as_text_and_message(pair: Pair) -> Iterator[Pair]:
     """Yields a pair for lines, and one for messages, without signs of keys, if there are any."""
-    yield (pair := Pair(source, target))
+    yield pair
     message = pair_without_keys(pair)
-    if message.source != source.strip():
+    if message.source != pair.source.strip():
         yield message
 
 

@@ -35,22 +35,22 @@ class MessageDocument(Document):
     def __init__(self, document: Document) -> None:
         self._document, self.language = document, document.language
         self.marks_doubt, self.kept = document.marks_doubt, document.kept
-        texts, self.pairs, lowered_source = document.texts, document.pairs, document.lowered_source
-        written = chain((text.text for text in texts), (pair.target for pair in self.pairs))
+        rows, self.pairs, lowered_source = document.rows, document.pairs, document.lowered_source
+        written = chain((row.text.text for row in rows), (pair.target for pair in self.pairs))
         if any(map(_NUMBER.search, written)):  # other texts of the file have numbers, too
-            texts = [replace(text, flags=text.flags | {"numbered-format"}) for text in texts]
+            rows = [replace(row, flags=row.flags | {"numbered-format"}) for row in rows]
         if lowered_source is not None:
             self.pairs = [pair_without_keys(pair, lowered_source) for pair in self.pairs]
         self._messages = [
-            _Choices(text)
-            if re.search(_CHOICE, text.text) or "java-format" in text.flags
-            else KeyText(text, lowered_source)
-            for text in texts
+            _Choices(row.text, "java-format" in row.flags)
+            if re.search(_CHOICE, row.text.text) or "java-format" in row.flags
+            else KeyText(row, lowered_source)
+            for row in rows
         ]
         self.rows = [
-            row._replace(text=text, number=number)
-            for message, row in zip(self._messages, document.rows, strict=True)
-            for number, text in enumerate(message.texts)
+            replace(row, text=text, index=index)
+            for message, row in zip(self._messages, rows, strict=True)
+            for index, text in enumerate(message.texts)
         ]
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
@@ -89,8 +89,9 @@ class _Choices:
     not valid has no texts.
     """
 
-    def __init__(self, marked: MarkedText) -> None:
+    def __init__(self, marked: MarkedText, is_of_java: bool) -> None:
         self._marked, self._branches, self._tags = marked, list[_Branch](), iter(marked.tags)
+        self._doubles_all = "''" in marked.text or (is_of_java and "'" not in marked.text)
         self._message = marked.coded
         try:
             _require(self._read(0) == len(self._message))
@@ -123,9 +124,7 @@ class _Choices:
                 items.append(name)
             else:
                 items.append(token[0].replace("''", "'"))
-        marked, message = split_edges(items), self._marked
-        marked = replace(marked, context=message.context, flags=message.flags)
-        self._branches.append(_Branch(marked, contents))
+        self._branches.append(_Branch(split_edges(items), contents))
         return stop
 
     def _read_choice(self, begin: re.Match[str], is_plural: bool) -> tuple[list[str | int], int]:
@@ -157,10 +156,7 @@ class _Choices:
     def _written(self, number: int, texts: Sequence[MarkedText]) -> Iterator[Item]:
         own, contents = self._branches[number]
         before, after = texts[number].edges or own.edges or ((), ())
-        text = self._marked.text
-        is_of_java = "java-format" in self._marked.flags
-        doubles_all = "''" in text or (is_of_java and "'" not in text)
-        apostrophe = "'" if doubles_all else "'(?=[{}#])"
+        apostrophe = "'" if self._doubles_all else "'(?=[{}#])"
         for item in (*before, *texts[number].parts(), *after):
             if isinstance(item, Tag):
                 yield item

@@ -38,9 +38,9 @@ class PackedDocument(Document):
             raise ValueError(f"this zip file has no part {schema.main}, where the texts are.")
         # Parts name links and pictures by numbers, which differ from file to file.
         self.rows = [
-            FileText(row.text, f"{name}, text {number}", None)
+            FileText(row.text, f"{name}, text {count}")
             for name, member in self._members.items()
-            for number, row in enumerate(member.rows, start=1)
+            for count, row in enumerate(member.rows, start=1)
         ]
         self.kept = [
             f'{name}, "{text}", with which the file compares'

@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from vanilla_transformer.documents.marked_text import Item, MarkedText, has_letters, split_edges
 from vanilla_transformer.text.edits import Edit, Span, apply_edits
@@ -27,7 +26,7 @@ class Place:
         stays: Whether nothing changes where the output equals the text.
         escape: Writes text so that it is no markup.
         encode: Writes text and tags as strings of the format are written.
-        key: The name of the text, if its format names texts.
+        key, context, flags: As for `FileText`.
     """
 
     begin: int
@@ -37,6 +36,8 @@ class Place:
     escape: Callable[[str], str] = str
     encode: Callable[[str], str] = str
     key: object = None
+    context: str | None = None
+    flags: frozenset[str] = frozenset()
 
     def write(self, whole: MarkedText) -> str:
         """Returns the part of the file with an output and its edges, as a format has it."""
@@ -51,21 +52,27 @@ class Place:
         return whole if output.is_known else whole.without_spaces()
 
 
-class FileText(NamedTuple):
+@dataclass(frozen=True)
+class FileText:
     """A text of a file.
 
     Attributes:
         location: Its location for a person, such as "line 3".
         part: Its part of the file. None: it cannot stand in another file.
-        key: Its name, if it has one.
-        number: Its number among the texts of one message.
+        key: Its name, if its format names texts.
+        context: What tells it from equal texts; "": nothing does. None: nobody knows.
+        flags: Flags of gettext, such as `c-format`; or `numbered-format`: placeholders may be
+            numbered.
+        index: Its index among the texts of one message.
     """
 
     text: MarkedText
-    location: str
-    part: str | None
+    location: str = ""
+    part: str | None = None
     key: object = None
-    number: int = 0
+    context: str | None = None
+    flags: frozenset[str] = frozenset()
+    index: int = 0
 
 
 class Document(ABC):
@@ -120,6 +127,8 @@ class FileTemplate(Document):
                 f"line {bisect_right(breaks, place.begin) + 1}",
                 source[place.begin : place.end],
                 place.key,
+                place.context,
+                place.flags,
             )
             for place in self._places
         ]

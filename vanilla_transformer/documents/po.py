@@ -101,9 +101,8 @@ def _places(message: re.Match[str], forms: Sequence[int]) -> Iterator[Place]:
     for span, source, target, form in _translations(message, forms):
         if target and "fuzzy" not in flags:
             continue
-        for place in find_place(span, split_text(source), partial(Place, encode=_strings_of)):
-            text = replace(place.text, flags=flags, context=context + form)
-            yield replace(place, text=text, stays=False)
+        fields = {"context": context + form, "flags": flags, "encode": _strings_of}
+        yield from find_place(span, split_text(source), partial(Place, stays=False, **fields))  # type: ignore[arg-type]
 
 
 def _pairs(message: re.Match[str], forms: Sequence[int]) -> Iterator[Pair]:

@@ -11,7 +11,7 @@ from transformers.utils import logging
 from vanilla_transformer.documents.marked_text import Item, MarkedText, Tag, marked_text
 from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
-from vanilla_transformer.documents.places import Document
+from vanilla_transformer.documents.places import Document, FileText
 from vanilla_transformer.documents.repair import repair
 from vanilla_transformer.inference.job import Job, JobText
 from vanilla_transformer.inference.memory_use import MemoryUse, decide_memory_uses
@@ -81,7 +81,7 @@ def translate_document(
 
     Args:
         document: The document, as `documents.formats.read_document` returns it.
-        existing: Translations that its texts keep.
+        existing: Translations that its texts have already.
         fuzzy_below: As for `write_document`.
         progress: As for `Translator.translate`, as all other options are.
     """
@@ -123,13 +123,13 @@ def plan_document(
     (direction,) = translator.directions(1, options)
     target = target or options.target_language or direction.target
     language, doubt = target_of_document(document, target), document.marks_doubt
-    planned = plan_marked(translator, document.texts, options, memories, doubt, existing)
+    planned = plan_marked(translator, document.rows, options, memories, doubt, existing)
     return replace(planned, language=language)
 
 
 def plan_marked(
     translator: Translator,
-    texts: Sequence[MarkedText],
+    texts: Sequence[FileText],
     options: TranslateOptions,
     memories: Sequence[Memory] = (),
     marks_doubt: bool = False,
@@ -139,43 +139,44 @@ def plan_marked(
 
     Args:
         marks_doubt: Whether the document can say that a translation is to be checked.
-        existing: Translations that the texts keep.
+        existing: Translations that texts have already.
     """
     # With tags in a text, the model would link them with words of the similar one.
-    reads = [translator.reader.reads_memory and not marked.tags for marked in texts]
-    written, contexts = [text.write() for text in texts], [text.context for text in texts]
+    marked, contexts = [row.text for row in texts], [row.context for row in texts]
+    reads = [translator.reader.reads_memory and not text.tags for text in marked]
+    written = [text.write() for text in marked]
     found = decide_memory_uses(written, memories, reads, marks_doubt=marks_doubt, contexts=contexts)
     rows = list(zip_longest(texts, existing, found))
-    decided = [_decide(text, kept, memories, use) for text, kept, use in rows]
-    named = [name_tags(text)[0] if options.keep else text for text in texts]
-    # The job has nothing to do for a translation that is kept.
-    asked = ["" if kept else text.text for text, (_, kept, _) in zip(named, rows, strict=True)]
+    decided = [_decide(row, existing, memories, use) for row, existing, use in rows]
+    named = [name_tags(text)[0] if options.keep else text for text in marked]
+    # The job has nothing to do for a text with an existing translation.
+    asked = ["" if done else text.text for text, (_, done, _) in zip(named, rows, strict=True)]
     options = replace(options, links=True, in_sentences=True)
     job = translator.plan(asked, options, former=[use for _, use in decided])
     pairs = zip(job.texts, texts, strict=True)
-    job = replace(job, texts=[asked._replace(flags=text.flags) for asked, text in pairs])
-    return MarkedJob(texts, [answer for answer, _ in decided], job)
+    job = replace(job, texts=[asked._replace(flags=row.flags) for asked, row in pairs])
+    return MarkedJob(marked, [answer for answer, _ in decided], job)
 
 
 def _decide(
-    marked: MarkedText,
-    kept: MarkedText | None,
+    row: FileText,
+    existing: MarkedText | None,
     memories: Sequence[Memory],
     found: MemoryUse | None,
 ) -> tuple[MarkedText | None, MemoryUse | None]:
     """Decides the answer that a text has before its translation, and the use of a memory for it.
 
     The first rule that fits decides:
-    1. The text keeps an existing translation, which is the answer; no memory is used.
+    1. An existing translation is the answer; no memory is used.
     2. A person gave an equal text other tags at its edges: its translation is the answer.
     3. The translation that a memory has is the answer, if it has the tags of the text.
     4. The model reads the translation that a memory has; there is no answer.
     """
-    if kept:
-        return kept, None
-    whole = marked.whole
+    if existing:
+        return existing, None
+    marked, whole = row.text, row.text.whole
     searched = memories if whole.tags != marked.tags else ()  # there are tags at its edges
-    exact = (memory.exact(whole.write(), marked.context) for memory in searched)
+    exact = (memory.exact(whole.write(), row.context) for memory in searched)
     equal = next((MemoryUse(known, known.target) for known in exact if known), None)
     answer = _answer(whole, equal) or _answer(marked, found)
     if equal or (found and (answer or found.is_read)):

@@ -61,10 +61,10 @@ def _by_name(document: Document) -> Mapping[object, Sequence[FileText]]:
 
     This is its key, its number among the messages with this key, and their count.
     """
-    counts = Counter(row.key for row in document.rows if not row.number)
+    counts = Counter(row.key for row in document.rows if not row.index)
     named, seen = dict[object, list[FileText]](), Counter[object]()
     for row in document.rows:
-        seen[row.key] += not row.number  # the first text of a message
+        seen[row.key] += not row.index  # the first text of a message
         named.setdefault((row.key, seen[row.key], counts[row.key]), []).append(row)
     return named
 

@@ -4,7 +4,7 @@ import html
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -110,9 +110,7 @@ class BlockReader:
         """Returns an element as the file has it."""
         return self.source[element.begin : element.end]
 
-    def places_of(
-        self, block: Element, context: str | None = None, span: Span | None = None, **more: Any
-    ) -> Iterator[Place]:
+    def places_of(self, block: Element, span: Span | None = None, **more: Any) -> Iterator[Place]:
         """Yields the place of the content of an element, if it has a text.
 
         Args:
@@ -128,11 +126,10 @@ class BlockReader:
         usual = max(sizes, key=sizes.__getitem__, default="")  # most of the text needs no tags
         breaks = [part for piece in pieces for part in piece.breaks]
         fields = {"schema": self.schema, "prefix": block.prefix, "run": usual, "breaks": breaks}
-        make: Callable[..., Place] = partial(XmlPlace, **fields, **more)  # type: ignore[arg-type]
+        fields |= {"flags": self.schema.flags, **more}
+        make: Callable[..., Place] = partial(XmlPlace, **fields)  # type: ignore[arg-type]
         items = list(_with_runs(pieces, usual))
-        for place in find_place(span or (block.inside, block.close), items, make):
-            text = replace(place.text, context=context, flags=self.schema.flags)
-            yield replace(place, text=text)
+        yield from find_place(span or (block.inside, block.close), items, make)
 
     def _pieces(self, parent: Element, begin: int) -> Iterator[_Piece]:
         """Yields the pieces of a text.

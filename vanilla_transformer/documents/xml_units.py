@@ -63,10 +63,10 @@ class UnitReader:
 
         The first one begins with the unit, so that it can change the state of the translation.
         """
-        begin, context = unit.begin, self._context_of(unit)
+        begin, fields = unit.begin, {"context": self._context_of(unit), "stays": False}
         for source, own in sides:
             span, frame = (begin, own.end), partial(self._frame, unit, target, own, begin)
-            for place in self._reader.places_of(source, context, span, stays=False, frame=frame):
+            for place in self._reader.places_of(source, span, frame=frame, **fields):
                 yield place
                 begin = own.end
 

@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from vanilla_transformer.documents.formats import FORMATS, read_document
-from vanilla_transformer.documents.html import read_html
+from vanilla_transformer.documents.html import places_of_html
 from vanilla_transformer.documents.places import Document, FileTemplate
 from vanilla_transformer.documents.translation import (
     MarkedJob,
@@ -103,7 +103,11 @@ async def _translate_all(
 ) -> list[Row]:
     """Returns the answer to each text, with a request to a model for each direction."""
     if fields.format == "html":
-        items: list[Any] = await asyncio.to_thread(lambda: list(map(read_html, texts)))
+
+        def read_pages() -> list[FileTemplate]:
+            return [FileTemplate(text, places_of_html(text)) for text in texts]
+
+        items: list[Any] = await asyncio.to_thread(read_pages)
         plain = ["\n".join(marked.text for marked in page.texts) for page in items]
         translate_items: Any = _translate_pages
     else:
@@ -164,14 +168,14 @@ async def _translate_pages(
     pages: list[FileTemplate],
 ) -> list[Row]:
     """Returns the answers to pages of HTML of one direction."""
-    marked = [text for page in pages for text in page.texts]
+    asked = [row for page in pages for row in page.rows]
     if isinstance(direction, Unchanged):
         return [_describe_texts(fields, [page.join([None] * len(page.texts))]) for page in pages]
 
     def plan(
         translator: Translator, options: TranslateOptions, memories: list[Memory]
     ) -> MarkedJob:
-        return plan_marked(translator, marked, options, memories)
+        return plan_marked(translator, asked, options, memories)
 
     planned, rows, *_ = await service.answer(request, direction, plan, _options_of(service, fields))
 

@@ -7,6 +7,7 @@ from threading import Lock
 
 from filelock import FileLock
 
+from vanilla_transformer.documents.memory_files import pair_of_line
 from vanilla_transformer.files.text_files import as_cell
 from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.text.memory import Memory, Pair
@@ -48,16 +49,12 @@ class StoredMemory:
             file.seek(self._position)
             content = file.read()
             whole = content[: content.rfind(b"\n") + 1]
-            rows = [line.decode("utf-8-sig").split("\t") for line in whole.splitlines()]
-            for number, cells in enumerate(rows, self._line + 1):
-                if len(cells) != 4:
-                    raise ValueError(
-                        f"{self._path}, line {number}: write a source, its translation, and the "
-                        "languages of both, with tabs between."
-                    )
-            for source, target, *languages in rows:
-                self._memories[known_tag(languages[0]), known_tag(languages[1])].add(
-                    Pair(source, target, is_correction=True)
-                )
+            lines = enumerate(whole.splitlines(), self._line + 1)
+            rows = [  # all of them are read before one is added
+                pair_of_line(line.decode("utf-8-sig"), f"{self._path}, line {number}", least=4)
+                for number, line in lines
+            ]
+            for pair, (source, target) in rows:
+                self._memories[known_tag(source), known_tag(target)].add(pair)
             self._line += len(rows)
             self._position += len(whole)
