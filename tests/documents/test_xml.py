@@ -381,7 +381,7 @@ def test_cells_of_xlsx_with_which_the_book_compares_stay_and_are_named(sheet, ke
     content = packed({"xl/sharedStrings.xml": shared, "xl/worksheets/sheet1.xml": sheet})
     document = read_document("a.xlsx", content)
     assert [text.text for text in document.texts] == [cell for cell in cells if cell not in kept]
-    assert [name.split('"', 1)[1].rsplit('"', 1)[0] for name in document.kept] == sorted(kept)
+    assert [name.split('"', 1)[1].rsplit('"', 1)[0] for name in document.compared] == sorted(kept)
 
 
 def test_the_head_of_a_column_of_a_pivot_table_stays():

@@ -89,8 +89,8 @@ class AlignedWords:
     def _linked_words(self, source: str, links: TokenLinks) -> dict[int, list[int]]:
         """Returns the words of the source that each word of the output is linked with."""
         linked: dict[int, list[int]] = {int(unit): [] for unit in np.flatnonzero(self.is_word)}
-        for (start, stop), number in links.pairs():
-            begin, end = stripped(source, links.in_source[number])
+        for (start, stop), index in links.pairs():
+            begin, end = stripped(source, links.in_source[index])
             if not _SIGNS.fullmatch(source[begin:end]):
                 for unit in range(bisect_right(self.stops, start), bisect_left(self.starts, stop)):
                     if self.is_word[unit]:

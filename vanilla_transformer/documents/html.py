@@ -23,7 +23,7 @@ from vanilla_transformer.documents.places import Place
 from vanilla_transformer.documents.tags import HTML, Dialect, Token, read_attributes, split_tags
 from vanilla_transformer.text.languages import JOINED_LINES
 
-_KEPT = frozenset({"code", "kbd", "math", "samp", "svg", "template", "var"})
+_FIXED = frozenset({"code", "kbd", "math", "samp", "svg", "template", "var"})
 _FOREIGN = frozenset({"math", "svg"})
 _VOID = frozenset(
     "area base br col embed hr img input link meta param source track wbr".split()  # noqa: SIM905
@@ -86,7 +86,7 @@ def _places(tokens: list[Token]) -> Iterator[Place]:
     signs = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", **written}
     marked = marked if texts[0].kind == "pre" else _collapsed(marked)
     begin, end = tokens[0].begin, tokens[-1].begin + len(tokens[-1].text)
-    yield Place(begin, end, marked, escape=lambda text: text.translate(signs))
+    yield Place(marked, begin=begin, end=end, escape=lambda text: text.translate(signs))
 
 
 def _collapsed(marked: MarkedText) -> MarkedText:
@@ -107,10 +107,10 @@ def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Token]:
     # Elements around here that switch translation off or on: name, open elements of it, is it off?
     regions = [("", 0, False)]
     for token in split_tags(source, dialect):
-        was_kept = regions[-1][2]
+        was_fixed = regions[-1][2]
         name, kind = token.name.lower(), token.kind
         if kind in ("text", "raw"):
-            is_text = not was_kept and (kind == "text" or name == "title")  # which has no tags
+            is_text = not was_fixed and (kind == "text" or name == "title")  # which has no tags
             is_pre = kind == "text" and open_elements["pre"]
             kind = "empty" if not is_text else "pre" if is_pre else "text"
         elif kind == "other":
@@ -121,10 +121,10 @@ def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Token]:
             while open_elements[regions[-1][0]] < regions[-1][1]:
                 regions.pop()
             if kind == "begin" and name not in _VOID:
-                asked = _is_kept(name, token.attributes)
+                asked = _is_fixed(name, token.attributes)
                 if asked is not None and asked != regions[-1][2]:
                     regions.append((name, open_elements[name], asked))
-            if was_kept and regions[-1][2]:
+            if was_fixed and regions[-1][2]:
                 kind = "empty"
             elif name in _BLOCKS:
                 kind = "block"
@@ -133,8 +133,8 @@ def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Token]:
         yield token._replace(kind=kind, name=name)
 
 
-def _is_kept(name: str, attributes: str) -> bool | None:
-    """Returns whether an element is kept; None: as the element around it."""
+def _is_fixed(name: str, attributes: str) -> bool | None:
+    """Returns whether nothing in an element is translated; None: as the element around it."""
     if attributes.endswith("/") and name in _FOREIGN:
         return None
     values = dict(reversed([*read_attributes(attributes.lower())]))  # the first one counts
@@ -143,4 +143,4 @@ def _is_kept(name: str, attributes: str) -> bool | None:
         return True
     if asked in ("yes", ""):
         return False
-    return True if name in _KEPT else None
+    return True if name in _FIXED else None

@@ -24,7 +24,7 @@ def places_of_json(source: str, has_notes: bool = False) -> Iterator[Place]:
         if _SURROGATE.search(text):
             line = source.count("\n", 0, begin) + 1
             raise ValueError(f"line {line}: one half of a pair of surrogates is no character.")
-        make = partial(Place, encode=encode, key=path)
+        make = partial(Place, encode=encode, name=path)
         yield from find_place((begin, end), split_text(text), make)
 
 

@@ -200,12 +200,12 @@ def places_of_markdown(source: str, front_matter: Collection[str] = ()) -> Itera
         # The parser takes the backslash before each | out of cells.
         as_written = _as_cell if before.type in _CELLS else str
         lines: list[tuple[int, str]] = []
-        for number, line in enumerate(token.content.split("\n"), token.map[0]):
-            begin = source.find(as_written(line.strip()), read_to[number], starts[number + 1])
+        for index, line in enumerate(token.content.split("\n"), token.map[0]):
+            begin = source.find(as_written(line.strip()), read_to[index], starts[index + 1])
             if begin < 0:  # it is not in the source, such as the title of `!!! note`
                 lines = []
                 break
-            read_to[number] = begin + len(as_written(line.strip()))
+            read_to[index] = begin + len(as_written(line.strip()))
             lines.append((begin, line))
         for pieces in _texts_of(lines):
             text = "\n".join(piece for _, piece in pieces).rstrip()
@@ -232,12 +232,12 @@ def _texts_of(lines: Sequence[tuple[int, str]]) -> Iterator[list[tuple[int, str]
     A text ends at a line that is no prose, to which the indented lines below it belong.
     """
     texts: list[list[tuple[int, str]]] = [[]]
-    is_kept = False
+    is_fixed = False
     for begin, line in lines:
-        is_kept = bool(_NO_PROSE.match(line.strip()) or not _FOREIGN.sub("", line).strip()) or (
-            is_kept and line.startswith(("    ", "\t"))
+        is_fixed = bool(_NO_PROSE.match(line.strip()) or not _FOREIGN.sub("", line).strip()) or (
+            is_fixed and line.startswith(("    ", "\t"))
         )
-        if is_kept:
+        if is_fixed:
             texts.append([])
         elif line.strip():
             texts[-1].append((begin, line.lstrip()))

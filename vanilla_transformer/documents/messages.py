@@ -34,7 +34,7 @@ class MessageDocument(Document):
 
     def __init__(self, document: Document) -> None:
         self._document, self.language = document, document.language
-        self.marks_doubt, self.kept = document.marks_doubt, document.kept
+        self.marks_doubt, self.compared = document.marks_doubt, document.compared
         rows, self.pairs, lowered_source = document.rows, document.pairs, document.lowered_source
         written = chain((row.text.text for row in rows), (pair.target for pair in self.pairs))
         if any(map(_NUMBER.search, written)):  # other texts of the file have numbers, too
@@ -153,11 +153,11 @@ class _Choices:
             texts.append(text)
         return marked_text(self._written(len(texts) - 1, texts))
 
-    def _written(self, number: int, texts: Sequence[MarkedText]) -> Iterator[Item]:
-        own, contents = self._branches[number]
-        before, after = texts[number].edges or own.edges or ((), ())
+    def _written(self, index: int, texts: Sequence[MarkedText]) -> Iterator[Item]:
+        own, contents = self._branches[index]
+        before, after = texts[index].edges or own.edges or ((), ())
         apostrophe = "'" if self._doubles_all else "'(?=[{}#])"
-        for item in (*before, *texts[number].parts(), *after):
+        for item in (*before, *texts[index].parts(), *after):
             if isinstance(item, Tag):
                 yield item
                 continue

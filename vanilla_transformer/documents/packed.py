@@ -42,10 +42,10 @@ class PackedDocument(Document):
             for name, member in self._members.items()
             for count, row in enumerate(member.rows, start=1)
         ]
-        self.kept = [
+        self.compared = [
             f'{name}, "{text}", with which the file compares'
             for name, member in self._members.items()
-            for text in dict.fromkeys(member.kept)
+            for text in dict.fromkeys(member.compared)
         ]
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:

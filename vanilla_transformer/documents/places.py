@@ -17,27 +17,44 @@ _DECLARED = re.compile(
 
 
 @dataclass(frozen=True)
-class Place:
-    """A text in a file, and the part of the file that its output replaces.
+class FileText:
+    """A text of a file.
+
+    Attributes:
+        location: Its location for a person, such as "line 3".
+        part: Its part of the file. None: it cannot stand in another file.
+        name: Its name, if its format names texts.
+        context: What tells it from equal texts; "": nothing does. None: nobody knows.
+        flags: Flags of gettext, such as `c-format`; or `numbered-format`: placeholders may be
+            numbered.
+        index: Its index among the texts of one message.
+    """
+
+    text: MarkedText
+    location: str = ""
+    part: str | None = None
+    name: object = None
+    context: str | None = None
+    flags: frozenset[str] = frozenset()
+    index: int = 0
+
+
+@dataclass(frozen=True)
+class Place(FileText):
+    """A text of a file, and the part of the file that its output replaces.
 
     Attributes:
         begin, end: The span of this part in the file.
-        text: The text to translate.
-        stays: Whether nothing changes where the output equals the text.
+        rewrites: Whether an output is written even where it equals the text.
         escape: Writes text so that it is no markup.
         encode: Writes text and tags as strings of the format are written.
-        key, context, flags: As for `FileText`.
     """
 
-    begin: int
-    end: int
-    text: MarkedText
-    stays: bool = True
+    begin: int = 0
+    end: int = 0
+    rewrites: bool = False
     escape: Callable[[str], str] = str
     encode: Callable[[str], str] = str
-    key: object = None
-    context: str | None = None
-    flags: frozenset[str] = frozenset()
 
     def write(self, whole: MarkedText) -> str:
         """Returns the part of the file with an output and its edges, as a format has it."""
@@ -52,29 +69,6 @@ class Place:
         return whole if output.is_known else whole.without_spaces()
 
 
-@dataclass(frozen=True)
-class FileText:
-    """A text of a file.
-
-    Attributes:
-        location: Its location for a person, such as "line 3".
-        part: Its part of the file. None: it cannot stand in another file.
-        key: Its name, if its format names texts.
-        context: What tells it from equal texts; "": nothing does. None: nobody knows.
-        flags: Flags of gettext, such as `c-format`; or `numbered-format`: placeholders may be
-            numbered.
-        index: Its index among the texts of one message.
-    """
-
-    text: MarkedText
-    location: str = ""
-    part: str | None = None
-    key: object = None
-    context: str | None = None
-    flags: frozenset[str] = frozenset()
-    index: int = 0
-
-
 class Document(ABC):
     """A file with texts.
 
@@ -83,7 +77,7 @@ class Document(ABC):
         language: The language of the translations, as the file names it. "": it does not.
         pairs: The texts that are translated already, as a memory has them.
         marks_doubt: Whether the file can say that a translation is to be checked.
-        kept: The texts that stay, since the file compares with them, each with its place.
+        compared: The texts that stay, since the file compares with them, each with its place.
         lowered_source: The file in small letters, if texts of it may have a sign before the letter
             of a key.
     """
@@ -92,7 +86,7 @@ class Document(ABC):
     language = ""
     pairs: Sequence[Pair] = ()
     marks_doubt = False
-    kept: Sequence[str] = ()
+    compared: Sequence[str] = ()
     lowered_source: str | None = None
 
     @property
@@ -119,18 +113,15 @@ class FileTemplate(Document):
     """
 
     def __init__(self, source: str, places: Iterable[Place], encoding: str = "utf-8") -> None:
-        self._source, self._places, self._encoding = source, list(places), encoding
+        self._source, self._encoding = source, encoding
         breaks = [match.end() for match in LINE_BREAK.finditer(source)]
-        self.rows = [
-            FileText(
-                place.text,
-                f"line {bisect_right(breaks, place.begin) + 1}",
-                source[place.begin : place.end],
-                place.key,
-                place.context,
-                place.flags,
+        self.rows = self._places = [
+            replace(
+                place,
+                location=f"line {bisect_right(breaks, place.begin) + 1}",
+                part=source[place.begin : place.end],
             )
-            for place in self._places
+            for place in places
         ]
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
@@ -145,7 +136,7 @@ class FileTemplate(Document):
             while first and edits[first - 1].begin >= place.begin:
                 first -= 1  # it lies within a tag of this place
             inner = edits[first:]
-            if output is None or (place.stays and output == place.text):
+            if output is None or (output == place.text and not place.rewrites):
                 written = self._part((place.begin, place.end), inner)
             elif output.part is not None:
                 written = output.part
@@ -195,4 +186,4 @@ def find_place(
     """Yields the place of a text, made by `make`, if the text has letters."""
     text = split_edges(items)
     if has_letters(text.text):
-        yield make(*span, text)
+        yield make(text, begin=span[0], end=span[1])

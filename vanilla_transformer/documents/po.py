@@ -78,7 +78,7 @@ class PoFile(FileTemplate):
         for message, places in self._messages:
             row = [output for _ in places if (output := next(remaining))]
             if row and len(row) == len(places):
-                edits += _edits_of(message, places, row)
+                edits += _edits(message, places, row)
         line_break = "\r\n" if "\r\n" in self._source else "\n"
         edits = [replace(edit, text=edit.text.replace("\n", line_break)) for edit in edits]
         text = apply_edits(self._source, edits)
@@ -101,8 +101,10 @@ def _places(message: re.Match[str], forms: Sequence[int]) -> Iterator[Place]:
     for span, source, target, form in _translations(message, forms):
         if target and "fuzzy" not in flags:
             continue
-        fields = {"context": context + form, "flags": flags, "encode": _strings_of}
-        yield from find_place(span, split_text(source), partial(Place, stays=False, **fields))  # type: ignore[arg-type]
+        make = partial(
+            Place, context=context + form, flags=flags, rewrites=True, encode=_strings_of
+        )
+        yield from find_place(span, split_text(source), make)
 
 
 def _pairs(message: re.Match[str], forms: Sequence[int]) -> Iterator[Pair]:
@@ -153,7 +155,7 @@ def _comments_of(kind: str, message: re.Match[str]) -> str:
     return "\n".join(text for sign, text in _COMMENT.findall(message["comments"]) if sign == kind)
 
 
-def _edits_of(
+def _edits(
     message: re.Match[str], places: Sequence[Place], outputs: Sequence[MarkedText]
 ) -> Iterator[Edit]:
     """Yields the edits that write the outputs of a message, in order."""

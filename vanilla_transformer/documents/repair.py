@@ -44,7 +44,7 @@ def repair(text: str, known: Suggestion, output: str, links: TokenLinks) -> str:
         old += [word.span for word in sources[0][first]]
         new += [word.span for word in sources[1][second]]
     stored, written = _words(known.target), _words(output)
-    translating = [part for part, number in links.pairs() if meets(links.in_source[number], new)]
+    translating = [part for part, index in links.pairs() if meets(links.in_source[index], new)]
     repaired, last = list[_Word](), 0
     for first, second in _differences(
         *([word.text for word in side] for side in (stored, written))

@@ -55,7 +55,7 @@ class TranslatedDocument:
         outputs: The output of each text, without tags.
         written: The translation of each text, with tags. None: the source stays.
         untranslated: The places of these texts, whose outputs are cut off or would have values in
-            another order, and of those that the document keeps.
+            another order, and of those that the document compares with.
     """
 
     content: bytes
@@ -209,11 +209,11 @@ def _with_tags_of(text: MarkedText, target: str) -> MarkedText | None:
     """Returns a translation with the tags of its text. None: it has others."""
     left, items = list(text.tags), list[Item]()
     written = "|".join(re.escape(tag.text) for tag in left if tag.text) or "(?!)"
-    for number, part in enumerate(re.split(f"({written})", target)):  # texts and tags by turns
-        same = next((tag for tag in left if number % 2 and tag.text == part), None)
+    for index, part in enumerate(re.split(f"({written})", target)):  # texts and tags by turns
+        same = next((tag for tag in left if index % 2 and tag.text == part), None)
         if same:
             left.remove(same)
-        elif number % 2:
+        elif index % 2:
             return None
         items.append(same or part)
     translated = marked_text(items)
@@ -256,18 +256,18 @@ def write_document(
         fuzzy_below: Outputs of a lower quality are marked as doubtful, as translations of similar
             texts are.
     """
-    made, written, untranslated = list(outputs), list[MarkedText | None](), list(document.kept)
-    for number, (marked, output) in enumerate(
+    made, written, untranslated = list(outputs), list[MarkedText | None](), list(document.compared)
+    for index, (marked, output) in enumerate(
         zip(planned.place_tags(outputs), outputs, strict=True)
     ):
         is_made = output.is_complete and not output.untranslated
         if marked.is_known:
-            made[number] = Translation(marked.text, from_memory=output.from_memory)
+            made[index] = Translation(marked.text, from_memory=output.from_memory)
         elif is_made:
             is_doubtful = output.quality is not None and output.quality < fuzzy_below
             marked = replace(marked, is_doubtful=is_doubtful)
         else:
-            untranslated.append(document.rows[number].location)
+            untranslated.append(document.rows[index].location)
         written.append(marked if marked.is_known or is_made else None)
     return TranslatedDocument(
         document.write(written, planned.language), made, written, untranslated

@@ -29,7 +29,7 @@ def read_versions(
     sides = [read_document(path, Path(path).read_bytes()) for path in (previous, existing)]
     sources, targets, own = (_by_name(side) for side in (*sides, document))
     left = [message[0].location for name, message in targets.items() if name not in sources]
-    if any(row.key is None for row in sides[0].rows):
+    if any(row.name is None for row in sides[0].rows):
         for source, target in zip_longest(sources.values(), targets.values(), fillvalue=()):
             if not _fit(source, target):
                 raise ValueError(
@@ -39,13 +39,13 @@ def read_versions(
                 )
     elif left:
         logger.warning(f"{existing}: what it has in {', '.join(left)} is not in {previous}.")
-    kept, former = _kept_names(sources, own), list[MarkedText | None]()
+    names, former = _former_names(sources, own), list[MarkedText | None]()
     for name, message in own.items():
-        source, target = sources.get(kept.get(name), message), targets.get(kept.get(name), ())
+        source, target = sources.get(names.get(name), message), targets.get(names.get(name), ())
         part = target[0].part if target and source[0].part == message[0].part else None
         if _fit(message, target):
             former += [replace(row.text, edges=None, is_known=True, part=part) for row in target]
-        else:  # it has other branches (plural forms) than the source, so it is kept as one part
+        else:  # it has other branches (plural forms) than the source, so it stays one part
             whole = [replace(row.text, edges=None, is_known=True, part=part) for row in message]
             former += whole if part else [None for _ in message]
     return former, Memory(
@@ -59,29 +59,29 @@ def read_versions(
 def _by_name(document: Document) -> Mapping[object, Sequence[FileText]]:
     """Returns the texts of each message of a document by its name.
 
-    This is its key, its number among the messages with this key, and their count.
+    This is its own name, its number among the messages of that name, and their count.
     """
-    counts = Counter(row.key for row in document.rows if not row.index)
+    counts = Counter(row.name for row in document.rows if not row.index)
     named, seen = dict[object, list[FileText]](), Counter[object]()
     for row in document.rows:
-        seen[row.key] += not row.index  # the first text of a message
-        named.setdefault((row.key, seen[row.key], counts[row.key]), []).append(row)
+        seen[row.name] += not row.index  # the first text of a message
+        named.setdefault((row.name, seen[row.name], counts[row.name]), []).append(row)
     return named
 
 
-def _kept_names(
+def _former_names(
     sources: Mapping[object, Sequence[FileText]], own: Mapping[object, Sequence[FileText]]
 ) -> dict[object, object]:
     """Returns the names that messages had in the former version, of those that did not change."""
     former, new = (
         {name: _content_of(message) for name, message in side.items()} for side in (sources, own)
     )
-    kept: dict[object, object] = {}
+    found: dict[object, object] = {}
     for block in Indel.opcodes(list(former.values()), list(new.values())):
         if block.tag == "equal":
             names = list(former)[block.src_start : block.src_end]
-            kept.update(zip(list(new)[block.dest_start : block.dest_end], names, strict=True))
-    return kept | {name: name for name in new if former.get(name) == new[name]}
+            found.update(zip(list(new)[block.dest_start : block.dest_end], names, strict=True))
+    return found | {name: name for name in new if former.get(name) == new[name]}
 
 
 def _fit(source: Sequence[FileText], target: Sequence[FileText]) -> bool:

@@ -27,16 +27,16 @@ class XmlFile(FileTemplate):
         except expat.ExpatError as error:
             raise ValueError(f"no well-formed XML: {error}") from error
         is_name = re.compile("|".join(names) or "(?!)", re.IGNORECASE | re.DOTALL).fullmatch
-        stays = re.compile(schema.kept_texts).fullmatch
+        is_fixed = re.compile(schema.fixed_texts).fullmatch
         reader = BlockReader(source, schema)
         units = UnitReader(reader)
-        self.kept, places = list[str](), list[Place]()
+        self.compared, places = list[str](), list[Place]()
         for block in find_blocks(source, schema):
             for place in (units if schema.target else reader).places_of(block):
                 if is_name(place.text.text):
-                    self.kept.append(place.text.text)
-                elif not stays(place.text.text):
-                    places.append(replace(place, key=block.key))
+                    self.compared.append(place.text.text)
+                elif not is_fixed(place.text.text):
+                    places.append(replace(place, name=block.text_name))
         super().__init__(source, places, encoding)
         self.pairs, self.marks_doubt = units.pairs, bool(schema.target)
         self.lowered_source = source.lower() if schema.has_keys else None

@@ -22,7 +22,7 @@ class Element:
         text: The content of a text, without escapes. None: it is no text.
         is_block: Whether it holds a text to translate.
         is_in_block: Whether an element around it holds a text.
-        is_kept: Whether nothing in it is translated.
+        is_fixed: Whether nothing in it is translated.
     """
 
     name: str = ""
@@ -37,7 +37,7 @@ class Element:
     text: str | None = None
     is_block: bool = False
     is_in_block: bool = False
-    is_kept: bool = False
+    is_fixed: bool = False
     children: list["Element"] = field(default_factory=list)
 
     def attribute(self, name: str) -> str:
@@ -58,11 +58,11 @@ class Element:
         return next((child for child in self.children if child.name == name), None)
 
     @property
-    def key(self) -> object:
+    def text_name(self) -> object:
         """The name of its text, and the number of a plural; None: the file does not name it."""
         around = filter(None, (self.parent, self))
-        key = tuple(e.attribute("name") + e.attribute("quantity") for e in around)
-        return key if any(key) else None
+        name = tuple(e.attribute("name") + e.attribute("quantity") for e in around)
+        return name if any(name) else None
 
 
 def find_blocks(source: str, schema: XmlSchema) -> Iterator[Element]:
@@ -73,7 +73,7 @@ def find_blocks(source: str, schema: XmlSchema) -> Iterator[Element]:
         if kind == "end":
             element = path.pop()
             element.close, element.end = begin, end
-            if element.is_block and not element.is_kept:
+            if element.is_block and not element.is_fixed:
                 yield element
             continue
         prefix, colon, name = name.rpartition(":")
@@ -86,11 +86,11 @@ def find_blocks(source: str, schema: XmlSchema) -> Iterator[Element]:
         elif tag.startswith("<![CDATA["):
             element.text = tag.removeprefix("<![CDATA[").removesuffix("]]>")
         element.is_block = name in schema.blocks or f"{parent.name}/{name}" in schema.blocks
-        values = ((element.attribute(key), kept) for key, kept in schema.kept_if.items())
-        element.is_kept = (
-            name in schema.kept
-            or any(re.fullmatch(kept, value) for value, kept in values)
-            or (parent.is_kept and element.attribute("translate") != "yes")
+        values = ((element.attribute(key), fixed) for key, fixed in schema.fixed_if.items())
+        element.is_fixed = (
+            name in schema.fixed
+            or any(re.fullmatch(fixed, value) for value, fixed in values)
+            or (parent.is_fixed and element.attribute("translate") != "yes")
         )
         element.is_in_block = parent.is_block or parent.is_in_block
         if element.is_in_block:

@@ -25,9 +25,9 @@ class XmlSchema:
         run: The element around characters of the same properties `rPr`, which are in its `t`.
         run_text: The start tag of such a `t`, without its prefix.
         lines: Pattern of characters that part a text; other line breaks are spaces.
-        kept: Elements in which nothing is translated.
-        kept_if: Patterns of attributes' values by name: elements with one are kept, too.
-        kept_texts: Pattern of texts that stay.
+        fixed: Elements in which nothing is translated.
+        fixed_if: Patterns of attributes' values by name: elements with one are fixed, too.
+        fixed_texts: Pattern of texts that stay.
         names: Patterns of members of a zip file, and of names and formulas in them: texts that are
             one of these, or a text within a formula, stay, too, and are named.
         target: The element that holds the translation of the `source` beside it.
@@ -48,9 +48,9 @@ class XmlSchema:
     run: str = ""
     run_text: str = "t"
     lines: str = r"\t"
-    kept: frozenset[str] = frozenset()
-    kept_if: Mapping[str, str] = field(default_factory=dict)
-    kept_texts: str = "(?!)"
+    fixed: frozenset[str] = frozenset()
+    fixed_if: Mapping[str, str] = field(default_factory=dict)
+    fixed_texts: str = "(?!)"
     names: tuple[str, str] = ("(?!)", "")
     target: str = ""
     languages: Sequence[tuple[str, str]] = ()
@@ -101,7 +101,7 @@ SCHEMAS = {
         blocks=frozenset({"h", "p"}),
         inline=frozenset({"a", "meta", "span"}),
         breaks=frozenset({"line-break", "tab"}),
-        kept=frozenset({"annotation", "tracked-changes"}),
+        fixed=frozenset({"annotation", "tracked-changes"}),
     ),
     ".epub": XmlSchema(members=r".*\.x?html?", main="*.*htm*", blocks=frozenset()),
     ".xlf": XmlSchema(
@@ -110,7 +110,7 @@ SCHEMAS = {
         inline=frozenset({"g", "mrk", "pc"}),
         breaks=frozenset({"lb", "xlf:lb"}),
         lines=_ANY_LINE,
-        kept_if={"translate": "no"},
+        fixed_if={"translate": "no"},
         target="target",
         languages=(
             (rf"""<(?:\w+:)?xliff(?=\s{ATTRIBUTES}\bversion\s*=\s*["']2)""", "trgLang"),
@@ -130,7 +130,7 @@ SCHEMAS = {
         root="root",
         blocks=frozenset({"data/value"}),
         lines=_ANY_LINE,
-        kept_if={"type": ".+", "mimetype": ".+", "name": r"(?:>|&gt;){2}.*"},
+        fixed_if={"type": ".+", "mimetype": ".+", "name": r"(?:>|&gt;){2}.*"},
         has_keys=True,
     ),
     ".xml": XmlSchema(  # of Android
@@ -138,8 +138,8 @@ SCHEMAS = {
         blocks=frozenset({"plurals/item", "string", "string-array/item"}),
         inline=_INLINE_OF_ANDROID,
         breaks=frozenset({"br"}),
-        kept_if={"translatable": "false"},
-        kept_texts=r"[@?](?:[\w.]+:)?\w+/[\w.]+",
+        fixed_if={"translatable": "false"},
+        fixed_texts=r"[@?](?:[\w.]+:)?\w+/[\w.]+",
         flags=frozenset({"numbered-format"}),
         escapes=True,
     ),

@@ -83,8 +83,8 @@ class XmlPlace(Place):
         for item in whole.parts():
             if not isinstance(item, _XmlTag):  # a tag that is none here is a text
                 text = item if isinstance(item, str) else html.unescape(item.text)
-                for number, line in enumerate(text.split("\n")):
-                    if number:
+                for index, line in enumerate(text.split("\n")):
+                    if index:
                         yield "", next(breaks, r"\n" if self.schema.escapes else "\n")
                     if self.schema.escapes:
                         line = re.sub(r"""[\\'"]|\A[@?]""", r"\\\g<0>", line)
@@ -161,7 +161,7 @@ class BlockReader:
                 yield _Piece(schema.characters[element.name], run)
             elif schema.run and element.name == schema.run:
                 yield from self._pieces(element, begin)
-            elif element.name in schema.inline and element.children and not element.is_kept:
+            elif element.name in schema.inline and element.children and not element.is_fixed:
                 name = str(element.begin)
                 yield _Piece(_XmlTag(0, element.tag, "begin", name))
                 yield from self._pieces(element, element.begin)
@@ -186,7 +186,7 @@ class BlockReader:
 def _with_runs(pieces: Sequence[_Piece], usual: str) -> Iterator[Item]:
     """Yields texts and tags, with a pair of tags around texts whose run is not the usual one."""
     current, name = usual, ""  # no run is open
-    for number, (item, run, _) in enumerate(pieces):
+    for index, (item, run, _) in enumerate(pieces):
         if isinstance(item, Tag):  # the runs of a pair of tags are within it
             run = current if item.kind == "empty" else usual
         elif not item.strip():
@@ -194,7 +194,7 @@ def _with_runs(pieces: Sequence[_Piece], usual: str) -> Iterator[Item]:
         if run != current:
             if current != usual:
                 yield _XmlTag(0, "", "end", name)
-            name = f"run {number}"
+            name = f"run {index}"
             if run != usual:
                 yield _XmlTag(0, "", "begin", name, run=run)
             current = run
@@ -225,8 +225,8 @@ def _unescaped(element: Element, block: Element) -> Iterator[_Piece]:
         if isinstance(item, Tag):
             yield _as_text(item, block.begin)
             continue
-        for number, part in enumerate(_ESCAPE.split(item)):  # texts and escapes by turns
-            if number % 2 == 0:
+        for index, part in enumerate(_ESCAPE.split(item)):  # texts and escapes by turns
+            if index % 2 == 0:
                 yield _Piece(_LINE_BREAK.sub(" ", part))
             elif part == '"':
                 yield _Piece(_XmlTag(0, part))

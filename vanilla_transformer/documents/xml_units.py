@@ -63,7 +63,7 @@ class UnitReader:
 
         The first one begins with the unit, so that it can change the state of the translation.
         """
-        begin, fields = unit.begin, {"context": self._context_of(unit), "stays": False}
+        begin, fields = unit.begin, {"context": self._context_of(unit), "rewrites": True}
         for source, own in sides:
             span, frame = (begin, own.end), partial(self._frame, unit, target, own, begin)
             for place in self._reader.places_of(source, span, frame=frame, **fields):
