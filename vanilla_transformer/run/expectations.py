@@ -39,15 +39,17 @@ REACHED = (
 """Trainings of program texts from English, on one core; docs/sizing.md shows them as a table."""
 
 
-_EPOCHS_APART, _PAIRS_APART = 1.5, 2.5
-"""Factors by which epochs and pairs of a run may differ from the training that it quotes.
+_EPOCHS_APART, _PAIRS_APART, _WIDTHS_APART = 1.5, 2.5, 1.25
+"""Factors by which epochs, pairs and width of a run may differ from the training that it quotes.
 
 Chosen, not measured: the numbers of pairs in the table are up to 5.6 times apart, so that most runs
 between two of them are near one.
 """
 
 
-def describe_expectation(pairs: int, epochs: float, target_language: str | None) -> str:
+def describe_expectation(
+    pairs: int, epochs: float, d_model: int, target_language: str | None
+) -> str:
     """Tells of the training that is most like a run; in its language, if there are any in it.
 
     "": no such training has seen about as many pairs about as often.
@@ -62,6 +64,7 @@ def describe_expectation(pairs: int, epochs: float, target_language: str | None)
         for row in own or REACHED
         if 1 / _EPOCHS_APART <= epochs / row.epochs <= _EPOCHS_APART
         and 1 / _PAIRS_APART <= pairs / row.pairs <= _PAIRS_APART
+        and 1 / _WIDTHS_APART <= d_model / row.d_model <= _WIDTHS_APART
     ]
     if not near:
         return ""

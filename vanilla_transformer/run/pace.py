@@ -261,7 +261,8 @@ class Fit:
             return
         pace, rows = self.pace, loaded.data.splits["train"]
         (_, target, _), *_ = distinct_directions(rows)
-        reached = describe_expectation(len(rows), pace.epochs_of(self.steps), target)
+        epochs, width = pace.epochs_of(self.steps), pace.plan.texts.config.d_model
+        reached = describe_expectation(len(rows), epochs, width, target)
         if reached and "chrf" in pace.plan.arguments.model.metrics:
             yield INFO, reached
         if not self.suffices(self.least):
