@@ -57,7 +57,7 @@ BAD = {
     "chatter": ("Open the door.", "Sure, here is the translation: Abra a porta."),
     "identical": ("Open the door", "Open the door"),
     "loop": ("Open the large door", "Abra a porta porta porta porta"),
-    "parts that stay": ("Save %d files", "Salve % arquivos"),
+    "kept parts": ("Save %d files", "Salve % arquivos"),
     "cut off": ("Open the old door, and close the small windows.", "Abra a porta velha, e"),
     "length_ratio": ("Ready now", "Pronto agora, mas com muitas outras palavras"),
 }

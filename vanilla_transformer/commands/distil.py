@@ -58,12 +58,12 @@ def open_teacher(options: Options) -> "Teacher":
     from vanilla_transformer.distil import teachers
 
     name, server = options.teacher, (options.timeout, options.parallel)
-    if name.startswith(COMMAND):
+    if options.kind == "command":
         return teachers.CommandTeacher(shlex.split(name[len(COMMAND) :]), options.timeout)
-    if options.is_chat:
+    if options.kind == "chat":
         key, prompt = os.environ.get("OPENAI_API_KEY", ""), options.read_prompt()
         return teachers.ChatTeacher(str(options.teacher_model), prompt, name, key, *server)
-    if "://" in name:
+    if options.kind == "translate":
         key, address = os.environ.get("LIBRETRANSLATE_API_KEY", ""), name.removesuffix("/translate")
         return teachers.LibreTranslateTeacher(*options.languages, address, key, *server)
     return teachers.ModelTeacher(options.models, *options.languages)

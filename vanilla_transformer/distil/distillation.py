@@ -47,17 +47,11 @@ def distil(
     """
     folder = options.folder / "labels"
     with locked_directory(options.folder, True):
-        folder.mkdir(exist_ok=True)
-        identity, record = json.dumps(options.identity(), indent=1), folder / "teacher.json"
-        if record.is_file() and record.read_text(encoding="utf-8") != identity:
-            raise ValueError(f"{str(folder)!r} is of another teacher: choose another directory.")
-        write_atomic(record, identity)
+        labels = _open_labels(options, teacher, folder)
         references = {} if options.test is None else _read_test(options.test, options.languages)
         splits, others = choose_texts(texts, [*references], options.held_out, options.max_texts)
         counts = {name: len(split) for name, split in splits.items()} | others
         print_message(f"Texts: {', '.join(f'{name} {n:,}' for name, n in counts.items())}.")
-        marks = not teacher.keeps and all(options.languages)
-        labels = Labels(folder / "answers.jsonl", teacher, marks, options.price)
         wanted = [text for split in splits.values() for text in split]
         if options.dry_run:
             yield from _try_out(labels, wanted)
@@ -65,36 +59,42 @@ def distil(
         try:
             labels.ask(wanted)
         except KeyboardInterrupt:
-            kept_so_far = f"{len(labels.answers):,} of {len(wanted):,} answers are kept"
-            print_message(f"{kept_so_far}: the same command goes on from there.")
+            saved = f"{len(labels.answers):,} of {len(wanted):,} answers are saved"
+            print_message(f"{saved}: the same command goes on from there.")
             raise
         answers = {t: str(row.output) for t in wanted if (row := labels.answers.get(t))}
         reasons = judged(answers, options.languages)
-        kept = {
+        accepted = {
             name: [(text, answers[text]) for text in split if reasons.get(text) == ""]
             for name, split in splits.items()
         }
-        for name, rows in {**kept, "failed": [*labels.failed.items()]}.items():
+        for name, rows in {**accepted, "failed": [*labels.failed.items()]}.items():
             _write_rows(folder / f"{name}.tsv", rows)
-        _check_answers(labels, len(wanted), len(answers), kept)
-        model = _train(options, kept, command)
+        _check_answers(labels, len(wanted), len(answers), accepted)
+        model = _train(options, accepted, command)
+        test = {text: (answers.get(text, ""), by_people) for text, by_people in references.items()}
+        test = test or {text: (answer, [answer]) for text, answer in accepted["test"]}
         report = make_report(
-            labels,
-            model,
-            {text: (answers.get(text, ""), texts) for text, texts in references.items()}
-            or {text: (answer, [answer]) for text, answer in kept["test"]},
-            options.target_language,
-            options.scores,
-            has_references=bool(references),
+            labels, model, test, options.target_language, options.scores, bool(references)
         )
         dropped = {text: (reason, answers[text]) for text, reason in reasons.items() if reason}
         report |= {"texts": counts, "failed": labels.failed, "dropped": dropped}
-        write_atomic(
-            options.folder / "report.json", json.dumps(report, indent=1, ensure_ascii=False)
-        )
+        report_file = options.folder / "report.json"
+        write_atomic(report_file, json.dumps(report, indent=1, ensure_ascii=False))
         write_card(report, model)
         yield from describe_report(report)
         yield f"The model to use: {model}"
+
+
+def _open_labels(options: Options, teacher: Teacher, folder: Path) -> Labels:
+    """Opens the labels of a teacher, which no other teacher may extend."""
+    folder.mkdir(exist_ok=True)
+    identity, record = json.dumps(options.identity(), indent=1), folder / "teacher.json"
+    if record.is_file() and record.read_text(encoding="utf-8") != identity:
+        raise ValueError(f"{str(folder)!r} is of another teacher: choose another directory.")
+    write_atomic(record, identity)
+    marks = not teacher.keeps_parts and all(options.languages)
+    return Labels(folder / "answers.jsonl", teacher, marks, options.price)
 
 
 def _read_test(path: str, languages: Languages) -> dict[str, list[str]]:
@@ -122,19 +122,19 @@ def _try_out(labels: Labels, wanted: Sequence[str]) -> Iterator[str]:
         yield f"{text}\t{row.output if row else f'(failed: {labels.failed[text]})'}"
     paid = [share * (now - then) for now, then in zip(labels.tokens, before, strict=True)]
     cost = labels.cost(paid)
-    yield f"{len(left):,} texts: {minutes:,.1f} minutes{cost}. The answers above are kept."
+    yield f"{len(left):,} texts: {minutes:,.1f} minutes{cost}. The answers above are saved."
 
 
 def _check_answers(
-    labels: Labels, num_texts: int, num_answers: int, kept: Mapping[str, Sequence[Any]]
+    labels: Labels, num_texts: int, num_answers: int, accepted: Mapping[str, Sequence[Any]]
 ) -> None:
     """Ends where a teacher fails too often, or where nothing is left to learn from."""
     if labels.has_failed(num_texts) or num_answers + len(labels.failed) < num_texts:
         raise ValueError(
             f"{labels.describe_failures()} That is too many: {num_answers:,} of {num_texts:,} "
-            "texts have an answer. They are kept, and the same command goes on from there."
+            "texts have an answer. They are saved, and the same command goes on from there."
         )
-    if empty := [name for name, rows in kept.items() if not rows]:
+    if empty := [name for name, rows in accepted.items() if not rows]:
         raise ValueError(f"No answer is left for {empty[0]}: `--dry-run` shows some.")
 
 
@@ -142,7 +142,7 @@ def _check_answers(
 
 
 def _train(
-    options: Options, kept: Mapping[str, Sequence[tuple[str, str]]], command: Sequence[str]
+    options: Options, accepted: Mapping[str, Sequence[tuple[str, str]]], command: Sequence[str]
 ) -> Path:
     """Trains the model; a training on other labels or with other options begins anew."""
     model, record = options.folder / "model", options.folder / "training.json"
@@ -162,7 +162,7 @@ def _train(
         minutes=options.minutes,
         seed=options.seed,
     )
-    pairs = kept["train"]
+    pairs = accepted["train"]
     if sum(" " in text for text, _ in pairs) < _MOST_PHRASES * len(pairs):
         given["tokenizer_kind"] = "char"
     made_from = json.dumps([given, *map(content_digest, files.values())], indent=1)

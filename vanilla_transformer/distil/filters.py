@@ -1,4 +1,4 @@
-"""Labels that are no use: parts that stay are set apart, and what a teacher spoils is dropped."""
+"""Labels that are no use: kept parts are set apart, and what a teacher spoils is dropped."""
 
 import re
 from collections import Counter
@@ -32,7 +32,7 @@ _OF_MANY, _LETTERS = 3, 12
 
 @dataclass(frozen=True)
 class MaskedText:
-    """A text as an external teacher reads it: [1] stands for its first part that stays.
+    """A text as an external teacher reads it: [1] stands for its first kept part.
 
     Of 200 texts of programs with such parts, a program that translates into Portuguese kept all in
     183 so, in 166 with X1, and in 74 without marks; {1} and <1> were always spoilt.
@@ -50,7 +50,7 @@ class MaskedText:
 
 
 def mask_parts(text: str) -> MaskedText:
-    """Sets the parts of a text apart that stay as they are."""
+    """Sets the kept parts of a text apart."""
     spans = kept_spans(text)
     free = (mark for n in range(1, len(text) + 2) if (mark := f"[{n}]") not in text)
     marks = dict(zip(free, spans, strict=False))
@@ -81,34 +81,30 @@ _OWN: Mapping[str, Callable[[str, str, str | None], bool]] = {
     "lines": lambda source, answer, target: "\n" in answer.strip(),
     "chatter": _is_chatter,
     "loop": lambda source, answer, target: repeats_itself(answer) and not repeats_itself(source),
-    "parts that stay": _is_changed,
+    "kept parts": _is_changed,
     "cut off": _is_cut_off,
 }
 """The filters of answers by name, beside those of corpora; they know the target's language."""
 
 
 def judged(answers: Mapping[str, str], languages: Languages) -> dict[str, str]:
-    """Returns why the answer to each text is dropped; "": it is kept.
+    """Returns why the answer to each text is dropped; "": it is accepted.
 
     Without languages, an answer may hold anything that is no chatter and no loop. With the same
     language on both sides, it may be equal to its text.
     """
-    chosen: dict[str, float | bool] | bool = False
-    counts = Counter[str]()
-    if all(languages):
-        counts = Counter(
-            text for text in answers.values() if sum(map(str.isalpha, text)) >= _LETTERS
-        )
-        chosen = {
-            "language": find_spec("py3langid") is not None,
-            "identical": languages[0] != languages[1],
-            "duplicate": False,
-        }
-    reason_of = reasons_to_drop(active_filters(chosen), frozenset())
+    filters = {
+        "language": find_spec("py3langid") is not None,
+        "identical": languages[0] != languages[1],
+        "duplicate": False,
+    }
+    counts = Counter(text for text in answers.values() if sum(map(str.isalpha, text)) >= _LETTERS)
+    are_named = all(languages)
+    reason_of = reasons_to_drop(active_filters(are_named and filters), frozenset())
 
     def reason(text: str, answer: str) -> str:
         own = (name for name, is_bad in _OWN.items() if is_bad(text, answer, languages[1]))
-        of_many = "of many texts" if counts[answer] >= _OF_MANY else ""
+        of_many = "of many texts" if are_named and counts[answer] >= _OF_MANY else ""
         return next(own, of_many) or reason_of(text, answer, languages)
 
     return {text: reason(text, answer) for text, answer in answers.items()}

@@ -49,16 +49,16 @@ def choose_texts(
 
 def covering_sample(texts: list[str], most: int) -> list[str]:
     """Draws texts: up to half of them because they have three letters in a row that are new."""
-    order = sorted(range(len(texts)), key=lambda number: text_digest(texts[number]))
+    order = sorted(range(len(texts)), key=lambda index: text_digest(texts[index]))
     seen, chosen = set[str](), dict[int, None]()
-    for number in order:
-        text = f" {texts[number].casefold()} "
+    for index in order:
+        text = f" {texts[index].casefold()} "
         parts = {text[begin : begin + 3] for begin in range(len(text) - 2)}
         if len(chosen) < most // 2 and not parts <= seen:
-            chosen[number] = None
+            chosen[index] = None
             seen |= parts
-    rest = [number for number in order if number not in chosen]
-    return [texts[number] for number in sorted([*chosen, *islice(rest, most - len(chosen))])]
+    rest = [index for index in order if index not in chosen]
+    return [texts[index] for index in sorted([*chosen, *islice(rest, most - len(chosen))])]
 
 
 class Labels:
@@ -67,8 +67,8 @@ class Labels:
     A line that a kill or a full disk has cut off is taken out when the file is opened again.
 
     Args:
-        marks: Whether the teacher reads marks in place of parts that stay.
-        price: Cost of a million tokens that are read, and written. Empty: it is not known.
+        marks: Whether the teacher reads marks in place of kept parts.
+        price: Cost of a million input tokens, and output tokens. Empty: it is not known.
     """
 
     def __init__(self, path: Path, teacher: Teacher, marks: bool, price: Sequence[float]) -> None:
@@ -84,9 +84,9 @@ class Labels:
 
     @property
     def tokens(self) -> tuple[int, int]:
-        """The tokens that the teacher has read and written."""
+        """The numbers of input and output tokens of the teacher."""
         paid = [answer.tokens for answer in self.answers.values()]
-        return sum(read for read, _ in paid), sum(written for _, written in paid)
+        return sum(inputs for inputs, _ in paid), sum(outputs for _, outputs in paid)
 
     def cost(self, tokens: Sequence[float]) -> str:
         """Describes tokens and their cost; "": there are none."""
@@ -124,7 +124,7 @@ class Labels:
         for chunk in (texts[n : n + size] for n in range(0, len(texts), size)):
             marked = [mask_parts(text) if self._marks else MaskedText(text) for text in chunk]
             for answers in self.teacher.answer([each.text for each in marked]):
-                yield {chunk[number]: marked[number].restore(each) for number, each in answers}
+                yield {chunk[index]: marked[index].restore(each) for index, each in answers}
                 asked += len(answers)
                 if self.has_failed(asked):
                     return

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.files.file_contents import content_digest
@@ -66,10 +66,13 @@ class Options:
         check_rules(RULES, self)
 
     @property
-    def is_chat(self) -> bool:
-        """Whether the teacher is a language model at an address."""
-        is_address = "://" in self.teacher and not self.teacher.startswith(COMMAND)
-        return is_address and not self.teacher.endswith("/translate")
+    def kind(self) -> Literal["command", "chat", "translate", "model"]:
+        """The kind of the teacher: a program, a language model, a translator, or saved models."""
+        if self.teacher.startswith(COMMAND):
+            return "command"
+        if "://" in self.teacher:
+            return "translate" if self.teacher.endswith("/translate") else "chat"
+        return "model"
 
     @property
     def folder(self) -> Path:
@@ -79,8 +82,7 @@ class Options:
     @property
     def models(self) -> list[str]:
         """The saved models that are the teacher; none: it is a program or a server."""
-        is_model = not self.teacher.startswith(COMMAND) and "://" not in self.teacher
-        return self.teacher.split(",") if is_model else []
+        return self.teacher.split(",") if self.kind == "model" else []
 
     @property
     def files(self) -> list[str]:
@@ -102,7 +104,7 @@ class Options:
         weights = (path for name in self.models for path in sorted(Path(name).glob(WEIGHTS[0])))
         identity: dict[str, Any] = {"teacher": self.teacher, "languages": self.languages}
         identity |= {"weights": list(map(content_digest, weights))}
-        if self.is_chat:
+        if self.kind == "chat":
             identity |= {"model": self.teacher_model, "prompt": self.read_prompt()}
         return identity
 
@@ -119,17 +121,19 @@ class Options:
 RULES = (
     Rule(
         ("teacher_model", "prompt", "price"),
-        lambda value, options: bool(value) and not options.is_chat,
+        lambda value, options: bool(value) and options.kind != "chat",
         "`{name}` {value!r} is for a language model at an address, such as http://HOST/v1.",
     ),
     Rule(
         ("teacher",),
-        lambda _, options: options.is_chat and options.teacher_model is None,
+        lambda _, options: options.kind == "chat" and options.teacher_model is None,
         "{value!r} may have several models: name one with `teacher_model`.",
     ),
     Rule(
         ("teacher",),
-        lambda _, options: options.is_chat and not (options.prompt or all(options.languages)),
+        lambda _, options: (
+            options.kind == "chat" and not (options.prompt or all(options.languages))
+        ),
         "{value!r} needs `source_language` and `target_language`, or a `prompt`.",
     ),
     Rule(

@@ -44,17 +44,16 @@ def make_report(
     references = [list(each) for _, each in test.values()]
     rows = Dataset.from_dict({"source": texts, "target": [each[0] for each in references]})
     tokenizers = choose_score_tokenizers(with_languages(rows, (None, target)), metrics)
-    outputs = {
-        "student": student.translate(texts),
-        "teacher": [answer for answer, _ in test.values()],
-    }
-    if not has_references:
-        del outputs["teacher"]
+    outputs = {"student": student.translate(texts)}
+    if has_references:
+        outputs["teacher"] = [answer for answer, _ in test.values()]
     outputs["copying"] = texts
     compared = compare_outputs(texts, outputs, references, metrics, tokenizers)
-    right = [n for n, each in enumerate(references) if texts[n] in each]
+    right = [index for index, each in enumerate(references) if texts[index] in each]
     changed = {
-        name: sum(texts[n] != made[n] for n in right) for name, made in outputs.items() if right
+        name: sum(texts[index] != made[index] for index in right)
+        for name, made in outputs.items()
+        if right
     }
     return {
         "references": "by people" if has_references else "answers of the teacher",

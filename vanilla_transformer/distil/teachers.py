@@ -23,9 +23,9 @@ class Answer(NamedTuple):
     """What a teacher says to a text.
 
     Attributes:
-        output: None: it has failed.
+        output: None: the teacher has failed.
         reason: Why it has failed.
-        tokens: Those that it has read and written, if they are paid for.
+        tokens: The numbers of input and output tokens, if they are paid for.
     """
 
     output: str | None
@@ -38,22 +38,22 @@ class Teacher(ABC):
 
     Attributes:
         chunk: The most texts of a call.
-        keeps: Whether parts that stay are safe with it; otherwise it reads marks in their place.
+        keeps_parts: Whether kept parts are safe with it; otherwise it reads marks in their place.
         is_remote: Whether each answer is a request, which may cost something.
     """
 
     chunk = TEXTS_PER_CHUNK
-    keeps = is_remote = False
+    keeps_parts = is_remote = False
 
     @abstractmethod
     def answer(self, texts: Sequence[str]) -> Iterator[list[tuple[int, Answer]]]:
-        """Yields answers as they come, each with the number of its text."""
+        """Yields answers as they come, each with the index of its text."""
 
 
 class ModelTeacher(Teacher):
     """A saved model, or several as an ensemble."""
 
-    chunk, keeps = 256, True
+    chunk, keeps_parts = 256, True
 
     def __init__(self, names: Sequence[str], source: str | None, target: str | None) -> None:
         self._translator, self._languages = Translator.from_pretrained(names), (source, target)
@@ -76,8 +76,8 @@ class CommandTeacher(Teacher):
     chunk = 512
 
     def __init__(self, words: Sequence[str], timeout: float) -> None:
-        self._words, self._timeout, self._banner = words, timeout, list[str]()
-        self._late = f"no answer within {timeout:g} seconds"
+        self._words, self._timeout = words, timeout
+        self._late, self._banner = f"no answer within {timeout:g} seconds", list[str]()
         self._banner, problem = self._run([])
         if problem == self._late:
             raise ValueError(f"{shlex.join(words)} does not end when its input ends: {problem}.")
@@ -87,7 +87,7 @@ class CommandTeacher(Teacher):
         waiting = [range(len(texts))]
         while waiting:
             part = waiting.pop()
-            lines, problem = self._run([texts[number] for number in part])
+            lines, problem = self._run([texts[index] for index in part])
             if not problem and len(lines) != len(part):
                 problem = f"{len(lines)} lines for {len(part)}"
             if not problem:
@@ -148,17 +148,17 @@ class EndpointTeacher(Teacher):
         def work() -> None:
             with suppress(IndexError):
                 while True:
-                    number, text = waiting.popleft()
-                    done.put((number, self._ask(text)))
+                    index, text = waiting.popleft()
+                    done.put((index, self._ask(text)))
 
         for _ in range(self._parallel):
             Thread(target=work, daemon=True).start()
         try:
             for _ in texts:
-                number, answer = done.get()
+                index, answer = done.get()
                 if isinstance(answer, Exception):
                     raise ValueError(f"{self.client.base_url}: {self._reason(answer)}")
-                yield [(number, answer)]
+                yield [(index, answer)]
         finally:
             waiting.clear()
 

@@ -10,7 +10,6 @@ from fastapi.responses import JSONResponse
 from pydantic import Field, create_model
 
 from vanilla_transformer.files.file_contents import without_infinities
-from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
@@ -20,7 +19,6 @@ from vanilla_transformer.serving.errors import check_most
 from vanilla_transformer.serving.glossaries import GlossaryField
 from vanilla_transformer.serving.models import ServedDirection
 from vanilla_transformer.serving.service import service_of
-from vanilla_transformer.text.memory import Memory
 
 router = APIRouter(tags=["Generation"])
 _NAMES = (
@@ -79,11 +77,12 @@ async def generate(request: Request) -> JSONResponse:
         tokens=fields.scores,
         glossary=service.glossaries.chosen(fields.glossary),
     )
-
-    def plan(translator: Translator, options: TranslateOptions, memories: list[Memory]) -> Job:
-        return translator.plan(texts, options, memories)
-
-    work = service.answer(request, direction, plan, options)
+    work = service.answer(
+        request,
+        direction,
+        lambda translator, options, memories: translator.plan(texts, options, memories),
+        options,
+    )
     answer = await service.finish_in_time(request, work)
     has_memory = service.memory is not None
     rows = [

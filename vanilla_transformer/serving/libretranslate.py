@@ -24,7 +24,6 @@ from vanilla_transformer.documents.translation import (
     plan_marked,
     write_document,
 )
-from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
@@ -150,12 +149,12 @@ async def _translate_texts(
     """Returns the answers to texts of one direction."""
     if isinstance(direction, Unchanged):
         return [_describe_outputs(fields, [Translation(text)], has_memory=False) for text in texts]
-
-    def plan(translator: Translator, options: TranslateOptions, memories: list[Memory]) -> Job:
-        return translator.plan(texts, options, memories)
-
-    options = replace(_options_of(service, fields), marks=fields.marks, scores=fields.quality)
-    answer = await service.answer(request, direction, plan, options)
+    answer = await service.answer(
+        request,
+        direction,
+        lambda translator, options, memories: translator.plan(texts, options, memories),
+        replace(_options_of(service, fields), marks=fields.marks, scores=fields.quality),
+    )
     has_memory = service.memory is not None
     return [_describe_outputs(fields, outputs, has_memory) for outputs in answer.rows]
 
@@ -168,16 +167,15 @@ async def _translate_pages(
     pages: list[FileTemplate],
 ) -> list[Row]:
     """Returns the answers to pages of HTML of one direction."""
-    asked = [row for page in pages for row in page.rows]
+    file_texts = [row for page in pages for row in page.rows]
     if isinstance(direction, Unchanged):
         return [_describe_texts(fields, [page.join([None] * len(page.texts))]) for page in pages]
-
-    def plan(
-        translator: Translator, options: TranslateOptions, memories: list[Memory]
-    ) -> MarkedJob:
-        return plan_marked(translator, asked, options, memories)
-
-    planned, rows, *_ = await service.answer(request, direction, plan, _options_of(service, fields))
+    planned, rows, *_ = await service.answer(
+        request,
+        direction,
+        lambda translator, options, memories: plan_marked(translator, file_texts, options, memories),
+        _options_of(service, fields),
+    )
 
     def write_pages() -> list[list[str]]:
         written = []

@@ -2,10 +2,9 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import compress, product
 
 from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
@@ -51,6 +50,11 @@ class Unchanged:
     confidence: int
     pivot = None
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the text is not in the target language either."""
+        return self.codes[0] != self.codes[1]
+
 
 @dataclass(frozen=True)
 class ServedDirection:
@@ -69,6 +73,7 @@ class ServedDirection:
     languages: Languages = (None, None)
     confidence: int = 0
     further: "ServedDirection | None" = None
+    is_foreign = False
 
     @property
     def pivot(self) -> str | None:
@@ -170,54 +175,55 @@ class Models:
         Short texts have one direction together. Beside others, a long text in a language that leads
         to no target comes back unchanged.
         """
+        target = _closest_code(target, [second for _, second in self.directions])
+        sources = [first for first, second in self.directions if second == target]
+        if not sources:
+            raise RequestError(400, f"{target[:35]} is not supported")  # as for any source
         samples = [text[:_LONGEST_SAMPLE] for text in texts]
-        found: dict[int, ServedDirection | Unchanged] = {}
-        for index, sample in enumerate(samples):
-            if len(sample) > _LEAST_OWN:
-                with suppress(RequestError):
-                    found[index] = self.detected_direction(sample, target)
-        short = [index for index, sample in enumerate(samples) if len(sample) <= _LEAST_OWN]
-        if short or not found:
-            shared = [*found, *short] or range(len(samples))
-            of_all = self.detected_direction("\n".join(samples[n] for n in shared), target)
-            found = {**dict.fromkeys(shared, of_all), **found}
-        return [
-            found.get(index) or _unchanged(sample, target) for index, sample in enumerate(samples)
+        own = [
+            self._detected_direction(sample, sources, target) if len(sample) > _LEAST_OWN else None
+            for sample in samples
         ]
+        usable = [direction is None or not direction.is_foreign for direction in own]
+        if None not in own and any(usable):
+            return list(filter(None, own))
+        together = "\n".join(compress(samples, usable) if any(usable) else samples)
+        of_all = self._detected_direction(together, sources, target)
+        if of_all.is_foreign:
+            raise RequestError(
+                400,
+                f"The text seems to be in another language than {', '.join(sources)}, from which "
+                f"{target[:35]} is offered: give `source` if it is in one of these.",
+            )
+        return [direction or of_all for direction in own]
 
-    def detected_direction(self, text: str, target: str) -> ServedDirection | Unchanged:
-        """Returns the direction of a text whose language is detected, or refuses it (400).
+    def _detected_direction(
+        self, text: str, sources: list[str], target: str
+    ) -> ServedDirection | Unchanged:
+        """Returns the direction of a text from one of these sources, as far as it can be detected.
 
-        A text in the target language needs no model. A text in another language that leads to no
-        target is refused, unless its language may be a source that the detector does not know.
+        A text in the target language needs no model. A text in another language leads nowhere,
+        unless its language may be a source that the detector does not know.
         """
         text = text[:_LONGEST_SAMPLE]
-        target = _closest_code(target, [second for _, second in self.directions])
-        possible = [first for first, second in self.directions if second == target]
-        if not possible:
-            raise RequestError(400, f"{target[:35]} is not supported")  # as for any source
-        sources = ", ".join(possible)
-        if all(is_language(code) and is_detectable(code) for code in possible):
+        if all(is_language(code) and is_detectable(code) for code in sources):
             label, share = likeliest_language(text)
-            shares = dict(detect(text, [*possible, target]))
+            shares = dict(detect(text, [*sources, target]))
             of_target = shares.pop(target, 0.0)
-            is_other = share >= _LEAST_SHARE and closest_tag(label, possible) is None
+            is_other = share >= _LEAST_SHARE and closest_tag(label, sources) is None
             if is_other or sum(shares.values()) < _LEAST_SHARE_OF_SOURCES:
                 if of_target >= _LEAST_SHARE_OF_TARGET:
-                    return Unchanged((target, target), round(100 * of_target))
-                raise RequestError(
-                    400,
-                    f"The text seems to be in another language than {sources}, from which "
-                    f"{target[:35]} is offered: give `source` if it is in one of these.",
-                )
-        if detected := detect_languages(text, possible):
+                    label, share = target, of_target
+                return Unchanged((label, target), round(100 * share))
+        if detected := detect_languages(text, sources):
             source, confidence = detected[0]
             return replace(self.for_direction(source, target), confidence=confidence)
-        if len(possible) == 1:
-            return self.for_direction(possible[0], target)
+        if len(sources) == 1:
+            return self.for_direction(sources[0], target)
         raise RequestError(
             400,
-            f"Give `source`: {target[:35]} is offered from {sources}, which cannot be detected.",
+            f"Give `source`: {target[:35]} is offered from {', '.join(sources)}, which cannot be "
+            "detected.",
         )
 
     def problems(self) -> list[str]:
@@ -242,11 +248,6 @@ def _closest_code(code: str, served: list[str]) -> str:
     if code in served or not is_language(code):
         return code
     return closest_tag(code, filter(is_language, served)) or code
-
-
-def _unchanged(text: str, target: str) -> Unchanged:
-    language, share = likeliest_language(text)
-    return Unchanged((language, target), round(100 * share))
 
 
 def detect_languages(text: str, codes: Iterable[str]) -> list[tuple[str, int]]:

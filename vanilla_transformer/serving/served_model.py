@@ -77,18 +77,12 @@ class ServedModel:
 
         A language that is not given is that for which the model is served.
         """
-        source, target = (
-            language or (code if is_language(code) and self.entry.source != ANY else None)
-            for language, code in zip(
-                (options.source_language, options.target_language),
-                self.entry.direction,
-                strict=True,
-            )
-        )
+        codes = (None, None) if self.entry.source == ANY else self.entry.direction
+        source, target = (code if code and is_language(code) else None for code in codes)
         return replace(
             options,
-            source_language=source,
-            target_language=target,
+            source_language=options.source_language or source,
+            target_language=options.target_language or target,
             keep_patterns=self._computation.keep_patterns,
             batch_tokens=self._computation.batch_tokens,
         )

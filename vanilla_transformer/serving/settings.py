@@ -3,6 +3,7 @@
 import os
 import re
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 from vanilla_transformer.inference.options import KeptOptions
@@ -190,10 +191,9 @@ class Settings:
     clients: Clients = Clients()
 
     def __post_init__(self) -> None:
-        for number, model in enumerate(self.models):
-            for other in self.models[:number]:
-                if model.name == other.name or model.direction == other.direction:
-                    raise ValueError(
-                        f"{model.path!r} has the name or the direction of another model: give one "
-                        "model for each direction."
-                    )
+        for first, second in combinations(self.models, 2):
+            if first.name == second.name or first.direction == second.direction:
+                raise ValueError(
+                    f"{second.path!r} has the name or the direction of another model: give one "
+                    "model for each direction."
+                )
