@@ -40,8 +40,8 @@ SCORED_WITHIN_MINUTES = 200
 
 
 @dataclass(frozen=True)
-class ScoredTexts:
-    """The texts of a split that are scored."""
+class EvaluatedTexts:
+    """The texts of a split that are translated and scored."""
 
     rows: Dataset
     encoded: Dataset
@@ -113,7 +113,7 @@ class Assembly:
         Returns:
             The texts, their scores (None: only the loss was computed) and all figures.
         """
-        texts = ScoredTexts.of(self.plan, self.encoded, split, most)
+        texts = EvaluatedTexts.of(self.plan, self.encoded, split, most)
         scorer = texts.make_scorer(self.plan, split == "validation", with_intervals)
         self.trainer.compute_metrics = scorer
         figures = self.trainer.evaluate(texts.encoded, metric_key_prefix=PREFIXES[split])
@@ -161,7 +161,7 @@ def make_trainer(plan: RunPlan, encoded: DatasetDict, model: Any) -> TokenBudget
     scored = scorer = None
     if "validation" in encoded:
         most = None if options.minutes is None else SCORED_WITHIN_MINUTES
-        scored = ScoredTexts.of(plan, encoded, "validation", most)
+        scored = EvaluatedTexts.of(plan, encoded, "validation", most)
         scorer = scored.make_scorer(plan, calibrates=True)
     trainer = TokenBudgetSeq2SeqTrainer(
         model=model,

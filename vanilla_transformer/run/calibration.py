@@ -8,8 +8,8 @@ from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.training.metrics import as_lists, make_metric
 
-_FIRST_READ, _WORST = 0.3, 0.1
-"""Shares of the outputs, to say what reading the first ones finds; chosen, not measured."""
+_CHECKED, _WORST = 0.3, 0.1
+"""Shares of the outputs that a person checks first, and that count as bad; chosen, not measured."""
 
 
 def calibrate(
@@ -71,6 +71,6 @@ def _expected_crosswise(halves: tuple[list[Outcome], list[Outcome]]) -> list[flo
 def share_of_worst(expected: Sequence[float], values: Sequence[float]) -> float:
     """Returns the share of the worst tenth, by values, in the 30% that are expected to be worst."""
     indices = range(len(values))
-    first = sorted(indices, key=expected.__getitem__)[: round(_FIRST_READ * len(values))]
+    first = sorted(indices, key=expected.__getitem__)[: round(_CHECKED * len(values))]
     worst = sorted(indices, key=values.__getitem__)[: round(_WORST * len(values)) or 1]
     return len({*first} & {*worst}) / len(worst)

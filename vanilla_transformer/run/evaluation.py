@@ -38,7 +38,7 @@ from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 logger = logging.get_logger(__name__)
 
 _TEXTS_PER_PART = 128
-"""Texts that are scored between two looks at the progress: seconds on a slow processor."""
+"""Texts that are translated between two updates of the progress: seconds on a slow processor."""
 
 ReadMemory = Callable[[str | None, str | None, Collection[tuple[str, str]]], Memory]
 """Makes a memory for a source and a target language, without the pairs that are scored."""

@@ -303,9 +303,9 @@ def fit_into(
 
 
 def candidate_rows(arguments: RunArguments, loaded: LoadedData) -> list[tuple[Sizes, int]]:
-    """Lists the sizes that a run may have; one, where the width of the model is given.
+    """Lists the sizes that a run may have, with the pairs that a model of each must see at least.
 
-    Then its pairs are those that a model of about this width must at least see.
+    Where the width of the model is given, there is one, with the pairs for about this width.
     """
     rows = loaded.facts.rows_by_width()
     if "d_model" in arguments.defaults:

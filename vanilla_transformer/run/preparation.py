@@ -70,7 +70,7 @@ class LoadedData:
 class RunTexts:
     """The texts of a run as its model reads them, with tokenizer, config and settings for them."""
 
-    splits: DatasetDict  # with what the model reads behind or in place of words
+    splits: DatasetDict  # sources have terms, former translations and placeholders in them
     example: str  # a source as a user writes it
     tokenizer: Any  # it knows how many positions the model has learned
     config: VanillaTransformerConfig

@@ -15,7 +15,7 @@ CLIENT_GONE = 499
 
 
 class RequestError(HTTPException):
-    """A request that is not answered as asked: its status, what is wrong, and headers."""
+    """An error of a request: its status, what is wrong, and headers."""
 
 
 class ComputationError(Exception):

@@ -173,7 +173,9 @@ async def _translate_pages(
     planned, rows, *_ = await service.answer(
         request,
         direction,
-        lambda translator, options, memories: plan_marked(translator, file_texts, options, memories),
+        lambda translator, options, memories: plan_marked(
+            translator, file_texts, options, memories
+        ),
         _options_of(service, fields),
     )
 

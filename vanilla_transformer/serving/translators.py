@@ -45,7 +45,7 @@ def load_translator(path: str, computation: Computation) -> Translator:
 
 
 class Loaded:
-    """A translator, and the batches of each model that it is."""
+    """A translator, and the batches of each model that it computes: a path may have two names."""
 
     def __init__(self, translator: Translator) -> None:
         self.translator = translator
