@@ -32,16 +32,6 @@ def copies_similar(row: Outputs) -> bool:
     return row[0].text.lower() == similar.target.strip().lower()
 
 
-def loses_its_way(row: Outputs) -> bool:
-    """Returns whether one of the outputs has lost its way."""
-    return any(map(has_lost_its_way, row))
-
-
-def changes_values(row: Outputs) -> bool:
-    """Returns whether a program would take a value for another one in one of the outputs."""
-    return any(map(has_other_values, row))
-
-
 def lacks_terms(row: Outputs) -> bool:
     """Returns whether one of the outputs lacks terms."""
     return any(output.missing_terms for output in row)
@@ -54,7 +44,10 @@ def has_lost_its_way(output: Output) -> bool:
 
 
 def has_other_values(output: Output) -> bool:
-    """Returns whether placeholders, which nothing can number, are in another order."""
+    """Returns whether a program would take a value of an output for another one.
+
+    Its placeholders have no numbers, and are in another order.
+    """
     source, copies = output.segment.source, output.copies
     if copies is None or may_be_numbered(source.flags):
         return False
@@ -76,10 +69,10 @@ class SegmentTranslator:
         self.steps, self.reader, self.engines = steps, steps.reader, steps.engines
         self.retries = (  # in this order
             Retry(copies_similar, self._without_similar),
-            Retry(loses_its_way, self._without_repetition, is_optional=True),
+            Retry(lambda row: any(map(has_lost_its_way, row)), self._without_repetition, True),
             Retry(lacks_terms, self._with_terms_in_source),
             Retry(lacks_terms, self._with_terms),
-            Retry(changes_values, self._with_values_in_order, is_optional=True),
+            Retry(lambda row: any(map(has_other_values, row)), self._with_values_in_order, True),
         )
 
     def translate(

@@ -42,23 +42,19 @@ class TokenLinks:
 
     def edited(self, edits: Sequence[Edit]) -> "TokenLinks":
         """Returns the links into an edited output, in which an edit `in_source` is one token."""
-        new = [
-            (edit.in_source, edit, begin)
-            for edit, (begin, _) in zip(edits, spans_after(edits), strict=True)
-            if edit.in_source
-        ]
         pairs = [
             (moved(part, edits), index)
             for part, index in zip(self.in_output, self.aligned, strict=True)
-            if not any(e.begin <= part[0] < part[1] <= e.end for _, e, _ in new)
+            if not any(e.in_source and e.begin <= part[0] < part[1] <= e.end for e in edits)
         ]
         in_source = list(self.in_source)
-        for origin, edit, begin in new:
-            begin += len(edit.text) - len(edit.text.lstrip())  # needed spaces are no part of it
-            indices = [n for n, span in enumerate(in_source) if meets(span, [origin])]
-            if not indices:  # the model has not read this part
-                indices = [len(in_source)]
-                in_source.append(origin)
-            pairs += [((begin, begin + len(edit.text.strip())), index) for index in indices]
+        for edit, (begin, _) in zip(edits, spans_after(edits), strict=True):
+            if edit.in_source is not None:
+                begin += len(edit.text) - len(edit.text.lstrip())  # needed spaces are no part of it
+                indices = [n for n, span in enumerate(in_source) if meets(span, [edit.in_source])]
+                if not indices:  # the model has not read this part
+                    indices = [len(in_source)]
+                    in_source.append(edit.in_source)
+                pairs += [((begin, begin + len(edit.text.strip())), index) for index in indices]
         pairs.sort()
         return TokenLinks(in_source, [part for part, _ in pairs], [index for _, index in pairs])
