@@ -287,5 +287,6 @@ export function keep({ line: source, spans, spaces }, output, findLinks) {
   const [wanted, found] = [order(source, spans), order(text, after.found)];
   const untranslated = !wanted.some((part) => POSITION.test(part)) && wanted.join() !== found.join();
   if (untranslated) return { text: source, spans, edits: [], restored: 0, untranslated };
-  return { text, spans: after.found, edits: [...signs, ...edits, ...gaps], restored: missing.length + signs.length, untranslated };
+  const restored = missing.length + signs.length;
+  return { text, spans: after.found, edits: [...signs, ...edits, ...gaps], restored, untranslated };
 }
