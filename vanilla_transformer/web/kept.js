@@ -276,7 +276,8 @@ function editsToAddPercents(source, spans, output, found) {
 export function keep({ line: source, spans, spaces }, output, findLinks) {
   let linked;
   const linksOf = () => linked ??= findLinks();
-  const gaps = spaces.length ? editsToRestoreSpaces(source, spaces, output, linksOf()) : [], spaced = edited(output, gaps);
+  const gaps = spaces.length ? editsToRestoreSpaces(source, spaces, output, linksOf()) : [];
+  const spaced = edited(output, gaps);
   const behind = (at) => gaps.reduce((all, [, end, text]) => (end <= at ? all + text.length - 1 : all), at);
   const before = compare(source, spans, spaced), { missing } = before;
   const links = missing.length ? linksOf().map((link) => ({ ...link, target: link.target.map(behind) })) : [];
