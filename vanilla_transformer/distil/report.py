@@ -93,7 +93,7 @@ def describe_report(report: Mapping[str, Any]) -> Iterator[str]:
     yield from describe_comparison(scores)
     for name, count in report["right texts changed"].items():
         yield f"{name}: {count:,} of {report['right texts']:,} right texts changed wrongly"
-    yield from _verdict(scores, report)
+    yield from _verdict(scores)
     times = report["seconds"]
     for kind in ("one by one", "together"):
         ratio = ""
@@ -112,18 +112,17 @@ def describe_report(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {reason}: {count:,}, e.g. {short_line(text, 60)} -> {short_line(answer, 60)}"
 
 
-def _verdict(scores: Mapping[str, Any], report: Mapping[str, Any]) -> Iterator[str]:
+def _verdict(scores: Mapping[str, Any]) -> Iterator[str]:
     """Says whether a student is of use, and what would help."""
     metric, of_metric = next(iter(scores.items()))
-    sign = -1 if metric in ERROR_RATES else 1
-    values = {name: sign * (row[metric] or 0) for name, row in of_metric["models"].items()}
+    values = {name: row[metric] or 0 for name, row in of_metric["models"].items()}
+    if metric in ERROR_RATES:
+        values = {name: 100 - value for name, value in values.items()}
     pair = next(p for p in of_metric["pairs"] if p["models"] == ["student", "copying"])
     is_better = values["student"] > values["copying"] and pair["p_value"] < SIGNIFICANT
+    is_far = values["student"] < _FAR * values.get("teacher", 100)
     if not is_better:
         yield "The student is no better than copying its sources."
-    teacher = values.get("teacher", 100 if sign > 0 else 0)
-    rights = [100 * (sign < 0) + value for value in (values["student"], teacher)]
-    is_far = rights[0] < _FAR * rights[1]
     if is_far:
         yield f"The student is far below its teacher in {metric}."
     if is_far or not is_better:
