@@ -1,4 +1,9 @@
-"""Kinds of files whose texts are translated, by the ends of their names."""
+"""Kinds of files whose texts are translated, by the ends of their names.
+
+A format is a function of a file's content that returns a `Document`. One of plain text needs only
+a function that yields the places of its texts: `json.py` is a short one. Where a file knows more,
+such as translations, it is a `FileTemplate` of its own, as in `po.py`.
+"""
 
 import re
 from collections.abc import Callable, Collection, Iterator

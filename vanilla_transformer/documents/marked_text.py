@@ -46,7 +46,7 @@ Item = str | Tag
 
 @dataclass(frozen=True)
 class MarkedText:
-    """A text and its tags, in their order. Pairs are nested.
+    """A text and its tags, in their order, of which pairs are nested; or a translation of one.
 
     Attributes:
         edges: White space and tags before the text, and behind it. None: those of the text that it

@@ -45,25 +45,23 @@ def _escaped(text: str) -> str:
 
 
 def _texts(source: str, is_web_vtt: bool) -> Iterator[list[re.Match[str]]]:
-    """Yields the lines of each text, which is a cue, or what one of its speakers says."""
-    for cue in _cues(source, is_web_vtt):
-        has_speakers = _DASH.match(cue[0][0])  # each of their lines begins with a dash
-        begins = [n for n, line in enumerate(cue) if n and has_speakers and _DASH.match(line[0])]
-        for first, last in pairwise([0, *begins, len(cue)]):
-            yield cue[first:last]
+    """Yields the lines of each text, which is a cue, or what one of its speakers says.
 
-
-def _cues(source: str, is_web_vtt: bool) -> Iterator[list[re.Match[str]]]:
-    """Yields the lines below times, up to a blank line or the next cue.
-
-    In SubRip, the lines behind a blank line are texts, too. In WebVTT, they may be names and notes.
+    A cue has the lines below times, up to a blank line or the next cue. In SubRip, the lines behind
+    a blank line are texts, too. In WebVTT, they may be names and notes.
     """
     heads = [head.span() for head in _HEAD.finditer(source)]
     for (_, begin), (end, _) in pairwise([*heads, (len(source), 0)]):
         first = _LINES.match(source, begin, end)
         found = [first] if is_web_vtt else _LINES.finditer(source, begin, end)
         for lines in filter(None, found):
-            yield list(_LINE.finditer(source, *lines.span()))
+            cue = list(_LINE.finditer(source, *lines.span()))
+            has_speakers = _DASH.match(cue[0][0])  # each of their lines begins with a dash
+            starts = [
+                n for n, line in enumerate(cue) if n and has_speakers and _DASH.match(line[0])
+            ]
+            for start, stop in pairwise([0, *starts, len(cue)]):
+                yield cue[start:stop]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,11 +43,10 @@ def read_versions(
     for name, message in own.items():
         source, target = sources.get(names.get(name), message), targets.get(names.get(name), ())
         part = target[0].part if target and source[0].part == message[0].part else None
-        if _fit(message, target):
-            former += [replace(row.text, edges=None, is_known=True, part=part) for row in target]
-        else:  # it has other branches (plural forms) than the source, so it stays one part
-            whole = [replace(row.text, edges=None, is_known=True, part=part) for row in message]
-            former += whole if part else [None for _ in message]
+        # With other branches (plural forms) than the source, it stays one part.
+        rows = target if _fit(message, target) else message if part else ()
+        written = [replace(row.text, edges=None, is_known=True, part=part) for row in rows]
+        former += written or [None for _ in message]
     return former, Memory(
         Pair(row.text.write(), translated.text.write())
         for name, source in sources.items()
