@@ -96,6 +96,35 @@ def test_equal_placeholders_that_change_places_are_numbered(tokenizer, text, num
     assert translator.translate(text) == (text if "$" not in text else numbered)
 
 
+@pytest.mark.parametrize("tokenizer", ["bpe"], indirect=True)
+@pytest.mark.parametrize(
+    ("text", "written", "numbered"),
+    [
+        ("open %s now %s the {x}", "the now <ph2> open <ph1>", "the {x} now %2$s open %1$s"),
+        ("open %d , %d --all", ", <ph2> open <ph1>", ", %2$d --all open %1$d"),
+        ("%s now %s b %s {x}", "now <ph3> <ph2>", "%1$s now %3$s {x} %2$s"),
+        ("open 10% , %s now %s", "now <ph2> , 10 <ph1> open", "now %2$s , 10% %1$s open"),
+        ("open\u00a0%s now %s", "now <ph2> open <ph1>", "now %2$s open\u00a0%1$s"),
+        ("%s %s", "now now now <ph2> %s", "now now now %2$s %1$s"),
+    ],
+)
+def test_what_comes_back_leaves_each_placeholder_its_value(tokenizer, text, written, numbered):
+    translator = translator_of(tokenizer)
+    ids = tokenizer(written)["input_ids"]
+    translator.engine.generate = lambda sources, *_: [
+        [
+            Hypothesis(
+                (*ids[:-1],), ids[-1], [source.index(i) if i in source else 0 for i in ids[:-1]]
+            )
+        ]
+        for source in sources
+    ]
+    job = translator.plan([text], TranslateOptions())
+    flagged = job.texts[0]._replace(flags=frozenset({"c-format"}))
+    assert translator.run(replace(job, texts=[flagged]))[0][0].text == numbered
+    assert translator.translate(text, return_tokens=True).untranslated
+
+
 def test_a_text_without_such_parts_is_read_as_ever(tokenizer):
     translator = translator_of(tokenizer)
     (segment,) = split_by(translator, "open the file now .").segments

@@ -1,6 +1,6 @@
 """The steps from segments to outputs: search, decode, link, restore, score."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
@@ -20,7 +20,15 @@ from vanilla_transformer.inference.reader import Reader
 from vanilla_transformer.inference.segments import Output, Segment
 from vanilla_transformer.model.directions import FirstTokens, with_first_token
 from vanilla_transformer.search import Search, needed_start
-from vanilla_transformer.text.edits import Edit, apply_edits, spans_after, stripped
+from vanilla_transformer.text.edits import (
+    Edit,
+    OutputSpan,
+    SourceSpan,
+    apply_edits,
+    moved,
+    spans_after,
+    stripped,
+)
 from vanilla_transformer.text.kept import Copies
 from vanilla_transformer.text.languages import words_have_spaces
 from vanilla_transformer.text.percent_signs import edits_to_add_percents, edits_to_double_percents
@@ -98,20 +106,13 @@ class Steps:
             edits += edits_to_double_percents(source.text, segment.kept, decoded, source.flags)
             edits.sort(key=lambda edit: edit.begin)
         text = apply_edits(decoded, edits)
-        origins = {
-            stripped(text, span): edit.in_source
-            for edit, span in zip(edits, spans_after(edits), strict=True)
-            if edit.in_source
-        }
         return Output(
             segment,
             hypothesis,
             decoded=decoded,
             stand_in_edits=edits,
             text=text,
-            copies=Copies.find(source.text, segment.kept, text, source.flags, origins)
-            if source.demands.keeps
-            else None,
+            copies=_copies(segment, text, edits, {}) if source.demands.keeps else None,
             missing_terms=missing_targets(segment.terms, text, segment.target_language),
             is_complete=not is_cut_off(hypothesis, search.settings, search.max_new_tokens),
         )
@@ -177,6 +178,17 @@ class Steps:
         return [*hypothesis.ids, *([] if end is None else [end])]
 
 
+def _copies(
+    segment: Segment, text: str, edits: Sequence[Edit], origins: Mapping[OutputSpan, SourceSpan]
+) -> Copies:
+    """Compares the kept parts of a segment and of a text after edits; `origins` are before them."""
+    own = {moved(span, edits): origin for span, origin in origins.items()}
+    for edit, span in zip(edits, spans_after(edits), strict=True):
+        if edit.in_source:
+            own[stripped(text, span)] = edit.in_source
+    return Copies.find(segment.text, segment.kept, text, segment.source.flags, own)
+
+
 def edited(output: Output, edits: Sequence[Edit]) -> Output:
     """Returns an output with edits of its text, and the kept parts and terms that it then has."""
     segment, text = output.segment, apply_edits(output.text, edits)
@@ -184,8 +196,7 @@ def edited(output: Output, edits: Sequence[Edit]) -> Output:
         output,
         text=text,
         links=output.links.edited(edits),
-        copies=output.copies
-        and Copies.find(segment.text, segment.kept, text, segment.source.flags),
+        copies=output.copies and _copies(segment, text, edits, output.copies.origins),
         missing_terms=missing_targets(segment.terms, text, segment.target_language),
     )
 

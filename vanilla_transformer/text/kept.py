@@ -84,17 +84,15 @@ class _Part(NamedTuple):
     Attributes:
         span: Where it is in its own text.
         form: The normalized text, by which parts are compared.
-        origin: Its span in the source; for a part of the output its own span if that is unknown.
     """
 
     span: Span
     text: str
     form: str
-    origin: Span
 
-    def order(self) -> tuple[str, int, Span]:
+    def order(self) -> tuple[int, Span]:
         """Returns the key by which equal parts are paired: their numbers, then their order."""
-        return self.form, written_number(self.text), self.origin
+        return written_number(self.text), self.span
 
 
 class Spare(NamedTuple):
@@ -116,9 +114,10 @@ class Copies:
     Attributes:
         in_output: The spans of these parts in the output, in order.
         pairs: The span in the source and the span in the output of each part that both have equally
-            often. Equal parts are paired in their order.
+            often. Equal parts of an unknown origin are paired in their order.
         missing: The spans of equal parts in the source, and how many of them the output lacks.
         spare: Other parts of the output.
+        origins: For parts of the output, if it is known, the part of the source that they are.
     """
 
     source: str
@@ -127,6 +126,7 @@ class Copies:
     pairs: Sequence[tuple[SourceSpan, OutputSpan]]
     missing: Sequence[tuple[Sequence[SourceSpan], int]]
     spare: Sequence[Spare]
+    origins: Mapping[OutputSpan, SourceSpan]
 
     @classmethod
     def find(
@@ -137,36 +137,37 @@ class Copies:
         flags: frozenset[str] = frozenset(),
         origins: Mapping[OutputSpan, SourceSpan] = MappingProxyType({}),
     ) -> "Copies":
-        """Compares the kept parts of a source, which may have flags, and of an output.
-
-        Args:
-            origins: For parts of the output, if it is known, the part of the source that they are.
-        """
+        """Compares the kept parts of a source, which may have flags, and of an output."""
         texts = [source[slice(*span)] for span in kept]
         in_output = _spans_in_output(texts, output, flags)
         written = [output[slice(*span)] for span in in_output]
         # Where one side writes %s for the %1$s of the other side, numbers do not count.
         is_numbered = {have_numbers(texts), have_numbers(written)} != {False, True}
-        output_origins = [origins.get(span, span) for span in in_output]
-        parts = _parts_of(kept, texts, kept, is_numbered)
-        output_parts = _parts_of(in_output, written, output_origins, is_numbered)
+        parts = _parts_of(kept, texts, is_numbered)
+        output_parts = _parts_of(in_output, written, is_numbered)
         found, spare = _found_and_spare(source, parts, output, output_parts, flags)
         missing = Counter(part.form for part in parts) - Counter(part.form for part in found)
-        paired = (
-            sorted((part for part in side if part.form not in missing), key=_Part.order)
-            for side in (parts, found)
-        )
+        left = sorted((part for part in parts if part.form not in missing), key=_Part.order)
+        pairs = list[tuple[SourceSpan, OutputSpan]]()
+        for copy in sorted(found, key=lambda copy: (copy.span not in origins, copy.order())):
+            alike = [part for part in left if part.form == copy.form]
+            if alike:
+                origin = origins.get(copy.span)
+                part = next((part for part in alike if part.span == origin), alike[0])
+                left.remove(part)
+                pairs.append((part.span, copy.span))
         return cls(
             source,
             output,
             [part.span for part in found],
-            [(part.span, copy.span) for part, copy in zip(*paired, strict=True)],
+            sorted(pairs),
             [
                 ([part.span for part in parts if part.form == form], count)
                 for form, count in missing.items()
                 if not is_written_out(form, output)
             ],
             spare,
+            origins,
         )
 
     @property
@@ -175,11 +176,8 @@ class Copies:
         return not self.missing and not any(part.must_go for part in self.spare)
 
 
-def _parts_of(
-    spans: Sequence[Span], texts: Sequence[str], origins: Sequence[Span], is_numbered: bool
-) -> list[_Part]:
-    forms = (normalized_part(text, is_numbered) for text in texts)
-    return list(map(_Part, spans, texts, forms, origins))
+def _parts_of(spans: Sequence[Span], texts: Sequence[str], is_numbered: bool) -> list[_Part]:
+    return list(map(_Part, spans, texts, (normalized_part(text, is_numbered) for text in texts)))
 
 
 def _spans_in_output(parts: Sequence[str], output: str, flags: frozenset[str]) -> list[Span]:
@@ -212,7 +210,7 @@ def _found_and_spare(
     extra = Counter(part.form for part in output_parts if part.form in remaining) - remaining
     found, spare = list[_Part](), list[Spare]()
     for part in output_parts:
-        span, text, form, _ = part
+        span, text, form = part
         pattern = patterns.get(span)
         is_behind = found and not output[found[-1].span[1] : span[0]].strip()
         before = found[-1].text if is_behind else ""
