@@ -23,6 +23,12 @@ def test_nothing_is_promised_that_no_similar_training_has_reached(pairs, epochs,
     assert describe_expectation(pairs, epochs, width, "tr") == ""
 
 
+@pytest.mark.parametrize("language", ["deu_Latn", "de-AT", "ger"])
+def test_a_language_has_many_spellings(language):
+    told = describe_expectation(10_000, 9.4, 128, language)
+    assert told == describe_expectation(10_000, 9.4, 128, "de")
+
+
 @pytest.mark.parametrize("language", [None, "fi"])
 def test_a_language_that_was_not_measured_is_told_of_as_many_pairs(language):
     smallest = min(row.pairs for row in REACHED)

@@ -235,6 +235,8 @@ def test_a_sample_is_scored_where_the_time_is_over(
     assert (told in capsys.readouterr().err) == (least < 16)
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert (f"a sample of {least} of the 16" in card) == (least < 16)
+    steps = [row["step"] for row in state_of(tmp_path / "out")["log_history"] if "eval_bleu" in row]
+    assert len(steps) == len(set(steps)), "a timing is no score"
 
 
 def test_scoring_that_is_interrupted_is_done_by_the_same_command(

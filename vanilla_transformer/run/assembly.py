@@ -5,6 +5,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from time import monotonic
 from typing import Any, Self
 
 import torch
@@ -106,7 +107,7 @@ class Assembly:
         return cls(plan, encoded, make_trainer(plan, encoded, make_model(plan)))
 
     def score(
-        self, split: str, most: int | None = None, with_intervals: bool = True
+        self, split: str, most: int | None = None
     ) -> tuple[Dataset, Scored | None, dict[str, float]]:
         """Scores the model on a split, or on a sample of at most so many texts.
 
@@ -114,10 +115,18 @@ class Assembly:
             The texts, their scores (None: only the loss was computed) and all figures.
         """
         texts = EvaluatedTexts.of(self.plan, self.encoded, split, most)
-        scorer = texts.make_scorer(self.plan, split == "validation", with_intervals)
+        scorer = texts.make_scorer(self.plan, split == "validation", with_intervals=True)
         self.trainer.compute_metrics = scorer
         figures = self.trainer.evaluate(texts.encoded, metric_key_prefix=PREFIXES[split])
         return texts.rows, scorer.last, figures
+
+    def seconds_per_text(self, split: str, most: int, with_intervals: bool) -> float:
+        """Times the scores of a sample; their figures are not logged."""
+        texts = EvaluatedTexts.of(self.plan, self.encoded, split, most)
+        self.trainer.compute_metrics = texts.make_scorer(self.plan, False, with_intervals)
+        began = monotonic()
+        self.trainer.evaluation_loop(self.trainer.get_eval_dataloader(texts.encoded), "Timing")
+        return (monotonic() - began) / len(texts.rows)
 
 
 def make_model(plan: RunPlan) -> Any:

@@ -350,7 +350,8 @@ def _choose_optimizer(options: _OptionResolver, facts: RunFacts) -> None:
     options.choose("adam_beta2", 0.98)
     if facts.has_bfloat16 and is_faster_in_bfloat16(facts.on_cpu, options["d_model"]):
         options.choose("bf16", True)
-    if facts.has_bfloat16 and not facts.on_cpu:  # for what is computed in float32
+    # For what is computed in float32; transformers refuses it on a GPU of AMD.
+    if facts.has_bfloat16 and not facts.on_cpu and torch.version.hip is None:
         options.choose("tf32", True)
 
 

@@ -3,7 +3,7 @@
 from math import log
 from typing import NamedTuple
 
-from vanilla_transformer.language_tags import language_name
+from vanilla_transformer.language_tags import closest_tag, language_name
 
 
 class Reached(NamedTuple):
@@ -54,7 +54,10 @@ def describe_expectation(
 
     "": no such training has seen about as many pairs about as often.
     """
-    own = [row for row in REACHED if row.target_language == target_language]
+    spelt = target_language and closest_tag(
+        target_language, {row.target_language for row in REACHED}
+    )
+    own = [row for row in REACHED if row.target_language == spelt]
 
     def distance(row: Reached) -> float:
         return sum(abs(log(ratio)) for ratio in (pairs / row.pairs, epochs / row.epochs))

@@ -47,7 +47,8 @@ def narrow_to_size(facts: RunFacts, arguments: RunArguments) -> RunFacts:
             return facts
         facts = widest.narrowed(width - _STEP)
     raise ValueError(
-        f"`size` {limit:,} is too small for {facts.characters:,} different characters."
+        f"`size` {limit:,} is too small for {facts.characters:,} different characters and the "
+        "sizes that are given."
     )
 
 

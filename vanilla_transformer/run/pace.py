@@ -228,11 +228,7 @@ def _pairs_of_a_batch(rows: Dataset, max_tokens: int) -> float:
 def _time_of_a_score(made: Assembly) -> float:
     """Returns the seconds that a training takes to translate a text, and to score it."""
     split = next((name for name in PREFIXES if name in made.plan.texts.splits), None)
-    if split is None:
-        return 0.0
-    began = monotonic()
-    rows, *_ = made.score(split, with_intervals=False)
-    return (monotonic() - began) / len(rows)
+    return 0.0 if split is None else made.seconds_per_text(split, _SCORED, with_intervals=False)
 
 
 @dataclass(frozen=True)

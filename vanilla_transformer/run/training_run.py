@@ -254,10 +254,8 @@ class _Run:
         sizes = {split: len(splits[split]) for split in PREFIXES if split in splits}
         if self.scores_until is None or not sizes:
             return sizes
-        began = monotonic()
-        self.made.score(next(iter(sizes)), _TIMED)
-        now = monotonic()
-        possible = (self.scores_until - now) / (now - began) * _TIMED
+        seconds = self.made.seconds_per_text(next(iter(sizes)), _TIMED, with_intervals=True)
+        possible = (self.scores_until - monotonic()) / seconds
         share = gather_object([possible / sum(sizes.values())])[0]  # that of the main process
         return {split: max(_LEAST_SCORED, int(share * size)) for split, size in sizes.items()}
 
