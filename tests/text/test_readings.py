@@ -3,14 +3,61 @@
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from vanilla_transformer.text.edits import Edit, apply_edits
+from vanilla_transformer.text.edits import Edit, apply_edits, spans_after
 from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.readings import Reading, StandIns, edits_to_unify_spaces
+from vanilla_transformer.text.terms import Glossary, Term, edits_to_annotate
 from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.text.words import spaced_words
 
 TOKENS = StandIns(tuple(f"<ph{number}>" for number in range(1, 9)))
+TERMS = Glossary([Term("hard disk", "Festplatte"), Term("file", "文件")])
+PIECES = ["%d", "%s", "{{ x  | upper }}", "%%", "😀", "https://example.org/a", "hard disk", "file"]
+PIECES += ["hard  disk", "monde", "10", "!", "文件", "ไทย", "<ph3>", "{0}"]
+SPACES = ["", " ", "  ", "\u00a0", " \u202f", "\u200b", "\u3000", "\n", "\u00ad", "\t \ufeff"]
+
+
+def read_of(text, count=8):
+    """Reads a text as a reader does: parts behind the first ones are left out, terms annotated."""
+    kept = kept_spans(text)
+    matches = TERMS.find(text, "en", kept)
+    reading = TOKENS.reading(text, kept[:count]).with_edits(edits_to_unify_spaces(text))
+    reading = reading.without(kept[count:])
+    return reading.with_edits(edits_to_annotate(text, [(m.span, m.term.target) for m in matches]))
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "read"),
+    [
+        ("%d\u00a0%% effectués", 8, "<ph1> effectués"),
+        ("Hi {{ x  | upper }} and  {{\u00a0y }}", 8, "Hi <ph1> and <ph2>"),
+        ("Bonjour\u00a0😀 monde", 0, "Bonjour monde"),
+        ("Bonjour \u202f😀\u00a0monde 😀", 0, "Bonjour monde"),
+        ("😀  Hi", 0, "Hi"),
+        ("the\u00a0file", 0, "the<|term|> file<|trans|>文件<|end|>"),
+        ("Hard  disk  file", 0, "<|term|> Hard disk<|trans|> Festplatte<|end|>"
+         "<|term|> file<|trans|>文件<|end|>"),
+    ],
+)  # fmt: skip
+def test_of_edits_that_overlap_the_longest_counts(text, count, read):
+    assert read_of(text, count).text == read
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from(SPACES)), max_size=9),
+    st.integers(0, 8),
+)
+def test_the_way_back_leads_to_the_original(pieces, count):
+    reading = read_of("".join(map("".join, pieces)), count)
+    text = reading.text
+    assert apply_edits(text, reading.undone) == reading.original
+    ends = [0, *(n for span in spans_after(reading.edits) for n in span), len(text)]
+    for begin, end in zip(ends[::2], ends[1::2], strict=True):  # what no edit has changed
+        if begin < end:
+            assert text[begin:end] == reading.original[slice(*reading.in_original((begin, end)))]
 
 
 def test_parts_of_what_is_read_stand_for_parts_of_the_original():
@@ -98,6 +145,7 @@ def test_other_white_space_returns_between_the_same_words(text, output, links, r
         ("the <ph3> token %s", "<ph2> <ph1> <ph1> <ph7>", "%s <ph3> <ph3> <ph7>"),
         ("no span", "<ph1>", "<ph1>"),
         (" ".join("%s" for _ in range(9)) + " {9}", "<ph8> {9}", "%s {9}"),
+        ("See /etc/hosts", "100%<ph1>", "100% /etc/hosts"),
     ],
 )
 def test_the_parts_come_back_from_their_tokens(source, output, restored):
@@ -118,6 +166,21 @@ def test_a_placeholder_with_a_space_in_it_is_read_without_it(source, read, outpu
     reading = StandIns(()).reading(source, spans)
     assert reading.text == read
     assert apply_edits(output, reading.edits_to_replace_stand_ins(output)) == restored
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "origins"),
+    [
+        ("% d of % d", "%d von %d", [(0, 3), (7, 10)]),
+        ("%d of % d", "%d von %d", [(0, 2), (6, 9)]),
+        ("% s, %s and % s", "%s %s %s %s", [(0, 3), (5, 7), (12, 15), (12, 15)]),
+        ("<ph1> of % d, % d", "<ph1> %d", [(9, 12)]),
+    ],
+)
+def test_equal_stand_ins_stand_for_parts_in_their_order(source, output, origins):
+    reading = StandIns(()).reading(source, kept_spans(source, flags=frozenset({"c-format"})))
+    edits = reading.edits_to_replace_stand_ins(output)
+    assert [edit.in_source for edit in edits] == origins
 
 
 @pytest.mark.parametrize(

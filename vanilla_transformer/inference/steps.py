@@ -28,6 +28,7 @@ from vanilla_transformer.text.edits import (
     moved,
     spans_after,
     stripped,
+    without_overlaps,
 )
 from vanilla_transformer.text.kept import Copies
 from vanilla_transformer.text.languages import words_have_spaces
@@ -103,8 +104,8 @@ class Steps:
         """Makes an output of the text of a hypothesis, in which tokens stand for kept parts."""
         edits, source = segment.reading.edits_to_replace_stand_ins(decoded), segment.source
         if source.demands.keeps:
-            edits += edits_to_double_percents(source.text, segment.kept, decoded, source.flags)
-            edits.sort(key=lambda edit: edit.begin)
+            signs = edits_to_double_percents(source.text, segment.kept, decoded, source.flags)
+            edits = without_overlaps([*edits, *signs])
         text = apply_edits(decoded, edits)
         return Output(
             segment,

@@ -1,7 +1,11 @@
-"""Spans of a text and edits of it: other texts for some of its parts."""
+"""Spans of a text and edits of it: other texts for some of its parts.
+
+A list of edits is in order, and no edit begins before the end of the one before it.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 Span = tuple[int, int]
 """Begin and end of a part of a text, in characters; an empty span is a position."""
@@ -29,16 +33,26 @@ class Edit:
 
 
 def apply_edits(text: str, edits: Sequence[Edit], begin: int = 0, end: int | None = None) -> str:
-    """Returns a text, or a part of it, with its edits, which are in order."""
+    """Returns a text, or a part of it, with its edits."""
+    assert all(one.end <= other.begin for one, other in pairwise(edits))
     parts, position = [], begin
     for edit in edits:
         parts += [text[position : edit.begin], edit.text]
-        position = max(position, edit.end)  # an empty part may lie in the part before it
+        position = edit.end
     return "".join([*parts, text[position:end]])
 
 
+def without_overlaps(edits: Iterable[Edit]) -> list[Edit]:
+    """Returns edits as a list in order: of those that overlap, the longest counts."""
+    chosen = list[Edit]()
+    for edit in sorted(edits, key=lambda edit: edit.begin - edit.end):
+        if not meets(edit.span, (other.span for other in chosen)):
+            chosen.append(edit)
+    return sorted(chosen, key=lambda edit: edit.span)
+
+
 def spans_after(edits: Sequence[Edit]) -> list[Span]:
-    """Returns where the other texts of edits, which are in order, are in the edited text."""
+    """Returns where the other texts of edits are in the edited text."""
     spans, grown = list[Span](), 0
     for edit in edits:
         begin = edit.begin + grown

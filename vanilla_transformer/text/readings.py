@@ -10,14 +10,22 @@ from typing import Any, Self
 import regex
 
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE, ZERO_WIDTH
-from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, moved, spans_after
+from vanilla_transformer.text.edits import (
+    Edit,
+    Span,
+    apply_edits,
+    meets,
+    moved,
+    spans_after,
+    without_overlaps,
+)
 from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.languages import is_spaced_script_at
 from vanilla_transformer.text.restoring import with_needed_spaces
 from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.text.words import words_and_signs
 
-_TOKEN = regex.compile(r"<ph\d>|%[^\s%]*?[a-zA-Z](?:%%)?")
+_TOKEN = regex.compile(r"<ph\d>|%[^\s%<]*?[a-zA-Z](?:%%)?")
 OTHER_SPACE = regex.compile(
     rf"(?<=\w)\u00ad(?=\w)|(?<![{WHITE_SPACE}])(?! (?![{WHITE_SPACE}]))[{WHITE_SPACE}]+"
 )
@@ -56,24 +64,21 @@ class Reading:
     def without(self, spans: Sequence[Span]) -> "Reading":
         """Returns a reading that also lacks some spans, unless nothing would be left.
 
-        The space before a span goes too.
+        The white space before a span goes too.
         """
-        edits, last = list(self.edits), 0
+        edits, last, text = list[Edit](), 0, self.original
         for begin, end in spans:
-            before, behind = self.original[:begin][-1:], self.original[end:][:1]
-            if before.isspace() and begin > last:
-                begin -= 1
-            elif behind.isspace() and begin == last:
-                end += 1
+            if begin == last:
+                end = len(text) - len(text[end:].lstrip())
+            begin = max(last, len(text[:begin].rstrip()))
             edits.append(Edit(begin, end, ""))
             last = end
-        reading = Reading(self.original).with_edits(edits)
+        reading = self.with_edits(edits)
         return reading if reading.text.strip() else self
 
     def with_edits(self, edits: Sequence[Edit]) -> "Reading":
-        """Returns a reading with further changes, which do not overlap with its own."""
-        changed = sorted([*self.edits, *edits], key=lambda edit: edit.begin)
-        return Reading(self.original, changed)
+        """Returns a reading with further changes; of changes that overlap, the longest counts."""
+        return Reading(self.original, without_overlaps([*self.edits, *edits]))
 
     @property
     def spaces(self) -> list[Edit]:
@@ -103,10 +108,15 @@ class Reading:
         """Returns the edits that put parts of the original in the place of their stand-ins."""
         if not self.edits:  # the usual case
             return []
-        spans = {edit.text: edit.span for edit in self.edits}
+        spans: dict[str, list[Span]] = {edit.text: [] for edit in self.edits}
+        for match in _TOKEN.finditer(self.text):
+            span = self.in_original(match.span())
+            if match[0] in spans and span[0] < span[1]:
+                spans[match[0]].append(span)
         edits = []
         for match in _TOKEN.finditer(output):
-            if span := spans.get(match[0]):
+            if alike := spans.get(match[0]):
+                span = alike.pop(0) if len(alike) > 1 else alike[0]
                 text = with_needed_spaces(self.original[slice(*span)], output, *match.span())
                 edits.append(Edit(match.start(), match.end(), text, span))
         return edits

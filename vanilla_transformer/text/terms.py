@@ -208,13 +208,15 @@ def _words_in(text: str, parts: Sequence[Span]) -> list[Span]:
 def edits_to_annotate(text: str, terms: Iterable[tuple[Span, str]]) -> list[Edit]:
     """Returns the edits that put targets behind terms of a text, which are in order.
 
-    White space before a term stays directly before it, as the vocabulary knows words with it.
+    A space stands directly before a term, as the vocabulary knows words with it, if there is white
+    space.
     """
     begin_token, between, end_token = TERM_TOKENS
     edits = []
     for (begin, end), target in terms:
-        first = begin - text[:begin][-1:].isspace()
-        term = text[first:end] if begin else f" {text[:end]}"
+        first = len(text[:begin].rstrip())
+        space = "" if 0 < first == begin else " "
+        term = space + " ".join(text[begin:end].split())
         gap = " " if is_spaced_script_at(target, 0) else ""
         edits.append(Edit(first, end, f"{begin_token}{term}{between}{gap}{target}{end_token}"))
     return edits
