@@ -219,7 +219,7 @@ class Doors:
         rows = [(*pair, "en", request.language) for pair in request.memory]
         file.write_text("".join("\t".join(row) + "\n" for row in rows))
         settings = Settings(
-            [parse_model(f"en:{request.language}={MODEL}")],
+            [parse_model(MODEL)],
             memory=str(file) if request.memory else None,
         )
         metrics = Metrics()

@@ -100,6 +100,29 @@ def test_the_closest_language_answers(code):
         assert from_each.for_direction(asked, "de").codes == (code, "de")
 
 
+@pytest.mark.parametrize(
+    ("served", "source", "target", "codes"),
+    [
+        ("en:de en:ja", None, "de", ("en", "de")),
+        ("en:de en:ja", "en-US", "jpn", ("en", "ja")),
+        ("en:de en:ja", None, None, ("en", "any")),  # a tag in the text names it
+        ("en:de de:en", None, "deu", ("en", "de")),
+        ("en:pt-BR pt-BR:en", "pb", None, ("pt-BR", "en")),
+        ("de:en fr:en", None, None, ("any", "en")),
+        ("en:de", None, None, ("en", "de")),
+        ("en:de", None, "fr", ("en", "fr")),
+        ("any:roa", None, "roa", ("any", "roa")),
+    ],
+)
+def test_a_language_that_is_not_given_is_the_only_one(served, source, target, codes):
+    pairs = [tuple(pair.split(":")) for pair in served.split()]
+    languages = {pair: (pair[0].upper(), pair[1].upper()) for pair in pairs}
+    model = SimpleNamespace(entry=parse_model("any:x=runs/x"), directions=languages)
+    direction = Models([model]).direction_of("any-x", source, target)
+    assert direction.codes == codes
+    assert direction.languages == languages.get(codes, (source, target))
+
+
 @pytest.mark.parametrize(("source", "target"), [("en", "zz"), ("auto", "zz"), ("zz", "de")])
 def test_an_unknown_language_is_not_supported_in_the_words_that_clients_compare(source, target):
     served = models_of("en:de")
@@ -167,6 +190,19 @@ def test_each_text_of_a_list_has_its_own_language(texts, sources):
     assert unchanged == [source not in ("en", "es") for source in sources]
 
 
-def test_a_list_that_is_mostly_in_another_language_is_refused():
+@pytest.mark.parametrize(
+    "texts", [[JAPANESE, SPANISH, JAPANESE], [GERMAN, JAPANESE], [SPANISH, "Файл"]]
+)
+def test_a_list_in_other_languages_is_refused(texts):
     with pytest.raises(RequestError, match="another language than en"):
-        models_of("en:de").detected_directions([JAPANESE, SPANISH, JAPANESE], "de")
+        models_of("en:fr").detected_directions(texts, "fr")
+
+
+def test_texts_that_are_foreign_alone_are_refused_whatever_they_are_together(monkeypatch):
+    def detected(served, text, sources, target):
+        is_joined = "\n" in text
+        return served.for_direction("en", "de") if is_joined else Unchanged(("es", "de"), 99)
+
+    monkeypatch.setattr(Models, "_detected_direction", detected)
+    with pytest.raises(RequestError, match="another language than en"):
+        models_of("en:de").detected_directions([SPANISH, JAPANESE], "de")

@@ -301,6 +301,8 @@ def test_answers_tell_what_is_cut_off(trained, cache, tmp_path):
         _, _, answer = running.translate(["12", LINE])
         assert answer["cutOff"] == [False, True]
         assert running.translate(LINE)[2]["cutOff"] is True
+        rows = running.post("/v1/generate", {"texts": ["12", LINE]})[2]["outputs"]
+        assert [row[0]["is_complete"] for row in rows] == [True, False]
         assert "cutOff" not in running.translate("12")[2]
         pages = ["<p>12</p>", f"<p>12</p><p>{LINE}</p>"]
         assert running.translate(pages, format="html")[2]["cutOff"] == [False, True]
@@ -473,7 +475,10 @@ def test_a_glossary_is_named_or_sent_and_read_again_when_it_changes(server, term
     assert found["outputs"][0]["missing_terms"] == []
     assert {"Vogel", "Katze"} <= set(found["outputs"][0]["text"].split())
     terms.write_text("man\n", encoding="utf-8")
-    assert "Vogel" in words_of(glossary="house")
+    for _ in range(2):
+        assert "Vogel" in words_of(glossary="house")
+    (told,) = [line for line in server.logs() if line["event"] == "glossary not read"]
+    assert (told["level"], f"{terms}, line 1" in told["problem"]) == ("warning", True)
     for wrong in ("office", [["dog"]], [["dog", ""]], [["dog", "a"], ["Dog", "b"]]):
         assert server.translate(LINE, glossary=wrong)[0] == 400
 

@@ -117,7 +117,7 @@ def test_what_a_killed_server_left_behind_does_not_harm(tmp_path):
     memory = StoredMemory(str(file))
     memory.add("en", "de", Pair("one", "eins"))
     with file.open("a") as stream:
-        stream.write("two\tzw")
+        stream.write("two\tzwei\ten")
     assert memory.of("en", "de").exact("two") is None
     memory.add("en", "de", Pair("three", "drei"))
     assert memory.of("en", "de").exact("three").target == "drei"
@@ -128,13 +128,47 @@ def test_what_a_killed_server_left_behind_does_not_harm(tmp_path):
         StoredMemory(str(file))
 
 
-def test_a_damaged_line_is_named_until_it_is_mended(tmp_path):
+@pytest.mark.parametrize("is_read_again", [False, True])
+def test_a_last_line_without_its_line_break_counts(tmp_path, is_read_again):
+    file = tmp_path / "memory.tsv"
+    file.write_text("one\teins\ten\tde\ntwo\tzwei\ten\tde")
+    memory = StoredMemory(str(file))
+    assert memory.of("en", "de").exact("two").target == "zwei"
+    file.write_bytes(file.read_bytes() + b"three\tdrei\ten\tde")
+    memory.add("en", "de", Pair("four", "vier"))
+    if is_read_again:
+        memory = StoredMemory(str(file))
+    targets = [memory.of("en", "de").exact(text).target for text in ("two", "three", "four")]
+    assert targets == ["zwei", "drei", "vier"]
+    assert len(file.read_text().splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("codes", "others"),
+    [
+        (("any", "summaries"), [("any", "pronounce"), ("en", "summaries")]),
+        (("en", "de"), [("en", "summaries"), ("any", "de")]),
+        (("roa", "en"), [("xx", "en"), ("any", "any")]),
+    ],
+)
+def test_a_correction_answers_for_its_own_direction_alone(tmp_path, codes, others):
+    memory = StoredMemory(str(tmp_path / "memory.tsv"))
+    memory.add(*codes, Pair("Read", "Right"))
+    assert memory.of(*codes).exact("Read").target == "Right"
+    assert [memory.of(*other).exact("Read") for other in others] == [None, None]
+    assert memory.of(*others[0]) is not memory.of(*others[0])  # none is kept
+
+
+@pytest.mark.parametrize("wrong", ["three\tdrei\n", "three\n", "three\tdrei\tde\n"])
+def test_a_damaged_line_is_logged_once_until_it_is_mended(tmp_path, caplog, wrong):
     file = tmp_path / "memory.tsv"
     file.write_text("one\teins\ten\tde\n")
     memory = StoredMemory(str(file))
-    file.write_text("one\teins\ten\tde\ntwo\tzwei\ten\tde\nthree\tdrei\n")
+    file.write_text(f"one\teins\ten\tde\ntwo\tzwei\ten\tde\n{wrong}")
     for _ in range(2):
-        with pytest.raises(ValueError, match="line 3"):
-            memory.of("en", "de")
+        assert memory.of("en", "de").exact("one").target == "eins"
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert f"{file}, line 3" in record.fields["problem"]
     file.write_text("one\teins\ten\tde\ntwo\tzwei\ten\tde\nthree\tdrei\ten\tde\n")
     assert memory.of("en", "de").exact("three").target == "drei"

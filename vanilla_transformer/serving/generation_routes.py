@@ -17,7 +17,6 @@ from vanilla_transformer.options import SearchOptions, range_of
 from vanilla_transformer.serving.bodies import JSON, Fields, Text, Texts, describe_body
 from vanilla_transformer.serving.errors import check_most
 from vanilla_transformer.serving.glossaries import GlossaryField
-from vanilla_transformer.serving.models import ServedDirection
 from vanilla_transformer.serving.service import service_of
 
 router = APIRouter(tags=["Generation"])
@@ -64,14 +63,11 @@ async def generate(request: Request) -> JSONResponse:
     check_most("num_beams", fields.num_beams, limits.max_beams)
     check_most("n_best", fields.n_best, limits.max_beams)
     check_most("max_new_tokens", fields.max_new_tokens, limits.max_new_tokens)
-    model = service.models.named(fields.model)
     texts = fields.texts if isinstance(fields.texts, list) else [fields.texts]
     service.check_size(texts)
-    languages = fields.source_language, fields.target_language
-    source, target = (
-        language or code for language, code in zip(languages, model.entry.direction, strict=True)
+    direction = service.models.direction_of(
+        fields.model, fields.source_language, fields.target_language
     )
-    direction = ServedDirection(model, service.models.served_codes(source, target), languages)
     options = TranslateOptions(
         **fields.model_dump(include={*_NAMES}),
         tokens=fields.scores,
@@ -90,7 +86,7 @@ async def generate(request: Request) -> JSONResponse:
         for outputs in answer.rows
     ]
     outputs = rows if isinstance(fields.texts, list) else rows[0]
-    return JSONResponse({"model": model.entry.name, "outputs": outputs})
+    return JSONResponse({"model": direction.model.entry.name, "outputs": outputs})
 
 
 @router.get("/v1/models", summary="Lists the models.")
@@ -124,6 +120,7 @@ def _describe_translator(translator: Translator | None) -> dict[str, Any]:
 def _describe_output(output: Translation, with_scores: bool, has_memory: bool) -> dict[str, Any]:
     described: dict[str, Any] = {
         "text": output.text,
+        "is_complete": output.is_complete,
         "repeated": output.repeated,
         "untranslated": output.untranslated,
         "unknown_share": output.unknown_share,

@@ -1,7 +1,6 @@
 """The glossaries of a server, by name: their files are read again when they change."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -9,7 +8,7 @@ from pydantic import Field
 from vanilla_transformer.inference.glossaries import as_glossary
 from vanilla_transformer.serving.bodies import Text
 from vanilla_transformer.serving.errors import RequestError
-from vanilla_transformer.serving.monitoring import log_event
+from vanilla_transformer.serving.monitoring import ChangingFile
 from vanilla_transformer.text.terms import Glossary
 
 Pairs = list[Annotated[list[Text], Field(min_length=2, max_length=2)]]
@@ -24,7 +23,8 @@ class Glossaries:
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self._files = files
-        self._loaded = {name: (_state_of(path), as_glossary(path)) for name, path in files.items()}
+        self._changing = {name: ChangingFile(path) for name, path in files.items()}
+        self._loaded = {name: as_glossary(path) for name, path in files.items()}
 
     @property
     def names(self) -> list[str]:
@@ -46,16 +46,9 @@ class Glossaries:
         if given not in self._files:
             names = ", ".join(self.names) or "none"
             raise RequestError(400, f"There is no glossary {given[:100]!r}: there is {names}.")
-        path, (state, glossary) = self._files[given], self._loaded[given]
-        try:
-            if (now := _state_of(path)) != state:
-                state, glossary = now, as_glossary(path)
-        except (OSError, ValueError) as error:
-            log_event("glossary", problem=str(error))
-        self._loaded[given] = state, glossary
-        return glossary
 
+        def read() -> None:
+            self._loaded[given] = as_glossary(self._files[given])
 
-def _state_of(path: str) -> tuple[int, int]:
-    status = Path(path).stat()
-    return status.st_mtime_ns, status.st_size
+        self._changing[given].read_if_changed("glossary not read", read)
+        return self._loaded[given]

@@ -2,14 +2,18 @@
 
 import os
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
+from typing import BinaryIO
 
 from filelock import FileLock
 
 from vanilla_transformer.documents.memory_files import pair_of_line
 from vanilla_transformer.files.text_files import as_cell
 from vanilla_transformer.language_tags import known_tag
+from vanilla_transformer.serving.monitoring import ChangingFile
 from vanilla_transformer.text.memory import Memory, Pair
 
 
@@ -18,15 +22,18 @@ class StoredMemory:
 
     def __init__(self, path: str) -> None:
         self._path, self._lock = Path(path), Lock()
-        self._memories: defaultdict[tuple[str | None, str | None], Memory] = defaultdict(Memory)
+        self._memories: defaultdict[tuple[str, ...], Memory] = defaultdict(Memory)
         self._position = self._line = 0
-        self._path.touch()
+        with self._open_at_end():
+            pass
+        self._file = ChangingFile(path)
         self._read_new()
 
     def of(self, source: str, target: str) -> Memory:
         """Returns the pairs of a direction, with the pairs that other servers have added."""
-        self._read_new()
-        return self._memories[known_tag(source), known_tag(target)]
+        with self._lock:
+            self._file.read_if_changed("memory not read", self._read_new)
+        return self._memories.get(_key(source, target), Memory())
 
     def add(self, source: str, target: str, pair: Pair) -> None:
         """Adds a pair of these languages to the file, if it would answer its own text."""
@@ -35,26 +42,41 @@ class StoredMemory:
         if Memory([stored]).exact(pair.source) is None:
             raise ValueError("a text has lines or columns: correct each of them.")
         line = "\t".join((*stored[:2], source, target)) + "\n"
-        with FileLock(f"{self._path}.lock"), self._path.open("r+b") as file:
-            whole = file.read().rfind(b"\n") + 1  # a server that was killed may have left a part
-            file.truncate(whole)
-            file.seek(whole)
+        with self._open_at_end() as file:
+            file.truncate()  # a server that was killed may have left a part of a line
             file.write(line.encode())
             file.flush()
             os.fsync(file.fileno())
 
+    @contextmanager
+    def _open_at_end(self) -> Iterator[BinaryIO]:
+        """Opens the file behind its last complete line, which may lack its line break."""
+        self._path.touch()
+        with FileLock(f"{self._path}.lock"), self._path.open("r+b") as file:
+            content = file.read()
+            whole = content.rfind(b"\n") + 1
+            if content.count(b"\t", whole) >= 3:
+                file.write(b"\n")
+            else:
+                file.seek(whole)
+            yield file
+
     def _read_new(self) -> None:
         """Reads the lines that have been added."""
-        with self._lock, self._path.open("rb") as file:
+        with self._path.open("rb") as file:
             file.seek(self._position)
             content = file.read()
-            whole = content[: content.rfind(b"\n") + 1]
-            lines = enumerate(whole.splitlines(), self._line + 1)
-            rows = [  # all of them are read before one is added
-                pair_of_line(line.decode("utf-8-sig"), f"{self._path}, line {number}", least=4)
-                for number, line in lines
-            ]
-            for pair, (source, target) in rows:
-                self._memories[known_tag(source), known_tag(target)].add(pair)
-            self._line += len(rows)
-            self._position += len(whole)
+        whole = content[: content.rfind(b"\n") + 1]
+        rows = [  # all of them are read before one is added
+            pair_of_line(line.decode("utf-8-sig"), f"{self._path}, line {number}", least=4)
+            for number, line in enumerate(whole.splitlines(), self._line + 1)
+        ]
+        for pair, languages in rows:
+            self._memories[_key(*languages)].add(pair)
+        self._line += len(rows)
+        self._position += len(whole)
+
+
+def _key(*codes: str) -> tuple[str, ...]:
+    """Returns the codes of a direction in the standard form, as far as they are of languages."""
+    return tuple(known_tag(code) or code for code in codes)

@@ -144,15 +144,18 @@ class Models:
             raise RequestError(404, f"There is no model {name[:100]!r}: use one of {names}.")
         return self.by_name[name]
 
-    def served_codes(self, source: str, target: str) -> tuple[str, str]:
-        """Returns the codes of a direction as they are served, in whatever spelling they come."""
-        source = _closest_code(source, [first for first, _ in self.directions])
-        targets = [second for first, second in self.directions if first == source]
-        return source, _closest_code(target, targets)
+    def direction_of(
+        self, name: str | None, source: str | None, target: str | None
+    ) -> ServedDirection:
+        """Returns a direction of the model of a name, which may refuse languages of its own."""
+        model = self.named(name)
+        codes = _served_codes([*model.directions], source, target)
+        return ServedDirection(model, codes, model.directions.get(codes, (source, target)))
 
     def for_direction(self, source: str, target: str) -> ServedDirection:
         """Returns a direction, or refuses it (400). Codes may have any spelling."""
-        directions, codes = self.directions, self.served_codes(source, target)
+        directions = self.directions
+        codes = _served_codes([*directions], source, target)
         if codes in directions:
             return directions[codes]
         source, target = codes
@@ -185,17 +188,17 @@ class Models:
             for sample in samples
         ]
         usable = [direction is None or not direction.is_foreign for direction in own]
-        if None not in own and any(usable):
-            return list(filter(None, own))
-        together = "\n".join(compress(samples, usable) if any(usable) else samples)
-        of_all = self._detected_direction(together, sources, target)
-        if of_all.is_foreign:
+        decided = [direction for direction in own if direction]
+        if None in own:
+            together = "\n".join(compress(samples, usable))
+            decided = [self._detected_direction(together, sources, target)]
+        if all(direction.is_foreign for direction in decided):
             raise RequestError(
                 400,
                 f"The text seems to be in another language than {', '.join(sources)}, from which "
                 f"{target[:35]} is offered: give `source` if it is in one of these.",
             )
-        return [direction or of_all for direction in own]
+        return [direction or decided[0] for direction in own]
 
     def _detected_direction(
         self, text: str, sources: list[str], target: str
@@ -240,11 +243,30 @@ class Models:
             self._translators.close()
 
 
-def _closest_code(code: str, served: list[str]) -> str:
+def _served_codes(
+    served: list[tuple[str, str]], source: str | None, target: str | None
+) -> tuple[str, str]:
+    """Returns the codes of a direction as they are served, in whatever spelling they come.
+
+    A language that is not given is the only one beside the other, or else any.
+    """
+    sources, targets = ([codes[side] for codes in served] for side in (0, 1))
+    if source is None:
+        wanted = _closest_code(target, targets)
+        sources = [first for first, second in served if second == wanted] or sources
+    source = _closest_code(source, sources)
+    targets = [second for first, second in served if first == source] or targets
+    return source, _closest_code(target, targets)
+
+
+def _closest_code(code: str | None, served: list[str]) -> str:
     """Returns the served code of the same language: "en" for `en-US`, "zh-Hant" for `zt`.
 
-    A code that is served itself, or of a language that is not, stays as it is.
+    A code that is served itself, or of a language that is not, stays as it is. None becomes the
+    only code, or `ANY`.
     """
+    if code is None:
+        return served[0] if len({*served}) == 1 else ANY
     if code in served or not is_language(code):
         return code
     return closest_tag(code, filter(is_language, served)) or code

@@ -5,7 +5,9 @@ import logging
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import (
@@ -70,6 +72,29 @@ def log_event(event: str, level: int = logging.INFO, **fields: Any) -> None:
     known = {name: value for name, value in fields.items() if value is not None}
     error = known.pop("exception", None)
     EVENTS.log(level, event, extra={_FIELDS: known}, exc_info=error)
+
+
+class ChangingFile:
+    """A file that is read again when it changes, and whose former content stays if it is wrong."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._state = self._state_now()
+
+    def _state_now(self) -> tuple[int, int] | None:
+        if not self._path.exists():
+            return None
+        status = self._path.stat()
+        return status.st_mtime_ns, status.st_size
+
+    def read_if_changed(self, problem: str, read: Callable[[], None]) -> None:
+        """Reads it once in each state, and logs what is wrong with it under a name."""
+        if (now := self._state_now()) != self._state:
+            self._state = now
+            try:
+                read()
+            except (OSError, ValueError) as error:
+                log_event(problem, logging.WARNING, file=str(self._path), problem=str(error))
 
 
 def set_up_logs(level: str) -> None:
