@@ -258,6 +258,19 @@ def test_the_index_misses_no_similar_text():
         assert (found.similarity if found else 0) == pytest.approx(best if best >= 0.5 else 0)
 
 
+@pytest.mark.parametrize("count", [0xD7FE, 0x10FFFE, 0x110000])
+def test_a_memory_has_as_many_words_as_it_likes(count):
+    memory = Memory()
+    memory._ids.update((str(n), n) for n in range(count))  # texts of so many words take minutes
+    memory.add(Pair("open the old file", "die alte Datei öffnen"))
+    memory.add(Pair("print the page", "die Seite drucken"))
+    assert memory.similar("open the new file", 0.6) == Suggestion(
+        "open the old file", "die alte Datei öffnen", 0.75
+    )
+    assert memory.similar("keep the other page here", 0.4).similarity == 0.4
+    assert memory.similar("unknown words alone", 0.4) is None
+
+
 def test_several_threads_add_and_search():
     memory = Memory()
 

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import islice
 from random import Random
 from threading import Lock
 from typing import NamedTuple
@@ -287,7 +288,7 @@ class Memory:
     def _candidates(self, query: _Skeleton, least: float) -> list[tuple[int, float]]:
         """Finds the indices and similarities of pairs from a smallest one on, the highest first."""
         size = len(query.words)
-        ids = [self._ids.get(word, 0x10FFFF) for word in query.words]  # 0x10FFFF: unknown
+        ids = [self._ids.get(word, len(self._ids)) for word in query.words]
         shared = np.zeros(len(self), np.uint32)
         counts = Counter(ids)
         for word, count in counts.items():
@@ -302,12 +303,15 @@ class Memory:
         most = np.minimum(shared[indices], sizes) / np.maximum(sizes, size)
         order = np.lexsort((-indices, -most))[:_MOST_COMPARED]  # later pairs first among equal ones
         indices = indices[order][most[order] >= least]
-        texts = {
-            int(n): self._coded(self._words[self._ends[n] : self._ends[n + 1]]) for n in indices
-        }
+        words = np.frombuffer(self._words, np.uint32)
+        rows = [np.array(ids, np.uint32), *(words[ends[n] : ends[n + 1]] for n in indices)]
+        # Words as characters, numbered anew: rapidfuzz compares texts fastest.
+        _, numbers = np.unique(np.concatenate(rows), return_inverse=True)
+        characters = iter(numbers.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass"))
+        text, *texts = ("".join(islice(characters, len(row))) for row in rows)
         found = extract(
-            self._coded(array("I", ids)),
-            texts,
+            text,
+            dict(zip(indices.tolist(), texts, strict=True)),
             scorer=Levenshtein.normalized_similarity,
             processor=None,
             limit=None,
@@ -317,11 +321,6 @@ class Memory:
             ((index, similarity) for _, similarity, index in found),
             key=lambda row: (-row[1], -row[0]),
         )
-
-    @staticmethod
-    def _coded(ids: "array[int]") -> str:
-        """Writes words as characters, since rapidfuzz compares texts fastest."""
-        return ids.tobytes().decode("utf-32-le", "surrogatepass")
 
 
 def _adapted_parts(own: _Skeleton, stored: _Skeleton, query: _Skeleton) -> list[str] | None:
