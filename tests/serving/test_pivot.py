@@ -107,6 +107,10 @@ def test_an_answer_names_the_pivot_and_the_lower_quality(client_of):
     assert (status, answer["translatedText"], answer["pivot"]) == (200, "Hund sieht Katze .", "en")
     lines = f"{spanish('dog', 'cat', 'sees')}\n\n  {spanish('man', 'cat', 'likes')}"
     assert ask(client, lines)[1]["translatedText"] == "Hund sieht Katze .\n\n  Mann mag Katze ."
+    for part in ("{name}", "https://example.org/a", "%s"):
+        found = ask(client, f"{spanish('dog', 'cat', 'sees')}\n{part}", marks=True)[1]
+        assert found["translatedText"] == f"Hund sieht Katze .\n{part}"
+        assert found["marks"] == [{"begin": 19, "end": 19 + len(part), "kind": "kept"}]
     languages = {one["code"]: one["targets"] for one in client.get("/languages").json()}
     assert languages == {"en": ["de"], "de": [], "es": ["en", "de"]}
     direct = client.post("/translate", json={"q": "a dog", "source": "en", "target": "de"}).json()
@@ -170,6 +174,16 @@ def test_both_steps_count():
     assert combine_translations("", first, replace(second, quality=None)).quality is None
     assert combine_translations("", first, replace(second, quality=0.0)).quality == 0
     assert not combine_translations("", replace(first, is_complete=False), second).is_complete
+    for mine, others, wanted in (
+        (("%s",), (), ("%s",)),
+        (("%s", "%s"), ("%s", "{x}"), ("%s", "%s", "{x}")),
+        ((), ("😀",), ("😀",)),
+    ):
+        both = combine_translations(
+            "", replace(first, restored=mine), replace(second, restored=others)
+        )
+        assert both.restored == wanted
+        assert "restored" in both.doubts
     for one, other in (
         (replace(first, untranslated=True), second),
         (first, replace(second, untranslated=True)),

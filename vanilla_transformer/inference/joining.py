@@ -9,7 +9,7 @@ from vanilla_transformer.inference.job import Call, Job, JobText
 from vanilla_transformer.inference.quality import Calibration, describe_output
 from vanilla_transformer.inference.reader import Reader
 from vanilla_transformer.inference.results import Mark, Translation, least_risk, linked_words
-from vanilla_transformer.inference.segments import Output, Parts, Segment, SplitTexts
+from vanilla_transformer.inference.segments import Fixed, Output, Parts, Segment, SplitTexts
 from vanilla_transformer.inference.steps import Outputs
 from vanilla_transformer.text.edits import OutputSpan, SourceSpan, Span, apply_edits, moved
 from vanilla_transformer.text.languages import tag_of_texts
@@ -49,17 +49,18 @@ class Joiner:
         if text.former:
             similar = text.former.suggestion
             outputs = [replace(output, from_memory=similar) for output in outputs]
-        best_first = sorted(outputs, key=lambda output: -(output.score or 0.0))
         if job.metric is None:
-            return best_first
-        return [best_first[least_risk([output.text for output in best_first], job.metric)]]
+            return outputs
+        return [outputs[least_risk([output.text for output in outputs], job.metric)]]
 
     def _translation_of(self, row: Parts[Output], call: Call) -> Translation:
         """Makes an output of a text from one for each of its segments."""
         details = call.details
         parts = [part for part in row if isinstance(part, Output)]
-        whole, segments = _put_together(row, parts), [part.segment for part in parts]
-        links = whole.links
+        whole = _put_together(row, parts)
+        if whole.untranslated:  # the outputs are thrown away
+            parts = []
+        links, segments = whole.links, [part.segment for part in parts]
         characters = sum(count_characters(segment.text) for segment in segments)
         scores = tuple(score for part in parts for score in part.token_scores)
         normaliser = float(max(len(scores), 1)) ** call.search.length_penalty
@@ -134,18 +135,33 @@ class _Whole:
 
     def add(self, output: Output) -> None:
         """Adds a part and its output."""
-        segment, copies, links = output.segment, output.copies, output.links
+        segment, text, copies = output.segment, output.text, output.copies
+        kept, pairs = (copies.in_output, copies.pairs) if copies else ((), ())
+        terms = targets_in(text, segment.terms, segment.target_language, kept)
+        begin = len(self.text)
+        self.marks += [Mark(*_shifted(term.span, begin), "term") for term in terms]
+        self._add(segment.text, text, output.links, kept, pairs)
+
+    def add_fixed(self, part: Fixed) -> None:
+        """Adds text that is the same in both, and whose kept parts count as tokens."""
+        links = TokenLinks(part.kept, part.kept, range(len(part.kept)))
+        self._add(part.text, part.text, links, part.kept, [(span, span) for span in part.kept])
+
+    def _add(
+        self,
+        source: str,
+        text: str,
+        links: TokenLinks,
+        kept: Sequence[OutputSpan],
+        pairs: Sequence[tuple[SourceSpan, OutputSpan]],
+    ) -> None:
         source_end, text_end = len(self.source), len(self.text)
         self.aligned += [len(self.in_source) + index for index in links.aligned]
         self.in_source += [_shifted(span, source_end) for span in links.in_source]
         self.in_output += [_shifted(span, text_end) for span in links.in_output]
-        kept = copies.in_output if copies else ()
-        terms = targets_in(output.text, segment.terms, segment.target_language, kept)
         self.marks += [Mark(*_shifted(span, text_end), "kept") for span in kept]
-        self.marks += [Mark(*_shifted(term.span, text_end), "term") for term in terms]
-        pairs = copies.pairs if copies else ()
         self.pairs += [(_shifted(a, source_end), _shifted(b, text_end)) for a, b in pairs]
-        self.source, self.text = self.source + segment.text, self.text + output.text
+        self.source, self.text = self.source + source, self.text + text
 
     @property
     def links(self) -> TokenLinks:
@@ -192,8 +208,7 @@ def _put_together(row: Parts[Output], outputs: Sequence[Output]) -> _Whole:
             whole.source += part.space
             whole.text += part.in_language(language())
         else:
-            whole.source += part
-            whole.text += part
+            whole.add_fixed(part)
     return whole.numbered(may_be_numbered(outputs[0].segment.source.flags)) if outputs else whole
 
 

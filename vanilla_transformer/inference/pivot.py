@@ -4,13 +4,13 @@ Kept parts are found in the source, and the second job is told where they are in
 first one, which it reads. Memories answer for the source. Only the second job uses the glossary.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from vanilla_transformer.inference.job import Job, JobText
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation
-from vanilla_transformer.inference.segments import NO_LINKS
 from vanilla_transformer.inference.translator import Translator
 
 
@@ -29,7 +29,9 @@ def plan_from_pivot(
     """Plans the translation of the outputs of a first job, which have their marks."""
     options = replace(options, links=first.call.details.links, in_sentences=first.in_sentences)
     former = [text.former for text in first.texts]
-    planned = translator.plan([output.text for output in outputs], options, former=former)
+    # There is nothing to do for a text that is thrown away.
+    given = ["" if output.untranslated else output.text for output in outputs]
+    planned = translator.plan(given, options, former=former)
     texts = [
         text._replace(flags=source.flags, kept=[m[:2] for m in output.marks if m.kind == "kept"])
         for text, source, output in zip(planned.texts, first.texts, outputs, strict=True)
@@ -39,13 +41,16 @@ def plan_from_pivot(
 
 def combine_translations(source: str, first: Translation, second: Translation) -> Translation:
     """Returns the translation of a source that two jobs have made."""
-    if first.untranslated or second.untranslated:  # `second` is in the third language
-        second = replace(second, text=source, links=NO_LINKS, marks=(), untranslated=True)
-    elif first.links and second.links:
+    untranslated = first.untranslated or second.untranslated
+    if first.links and second.links:
         second = replace(second, links=first.links.then(second.links))
     qualities = [each.quality for each in (first, second) if each.quality is not None]
+    restored = Counter(first.restored) | Counter(second.restored)
     return replace(
         second,
+        text=source if untranslated else second.text,  # `second` may have the third language
+        untranslated=untranslated,
+        restored=() if untranslated else (*restored.elements(),),
         is_complete=first.is_complete and second.is_complete,
         repeated=first.repeated or second.repeated,
         unknown_share=max(first.unknown_share, second.unknown_share),

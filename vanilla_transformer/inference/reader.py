@@ -10,6 +10,7 @@ from vanilla_transformer.inference.engines import Hypothesis, Ids
 from vanilla_transformer.inference.job import Job, JobText
 from vanilla_transformer.inference.segments import (
     Encoded,
+    Fixed,
     Output,
     Parts,
     Segment,
@@ -67,7 +68,10 @@ class Reader:
 
         A text that a former translation answers has no segments.
         """
-        texts = [self._lines(text, job) for text in job.texts]
+        return self.read_parts([self._lines(text, job) for text in job.texts])
+
+    def read_parts(self, texts: Sequence[Parts[Source]]) -> SplitTexts:
+        """Reads the sources in texts as segments that are short enough."""
         sources = [part for parts in texts for part in parts if isinstance(part, Source)]
         segments = map(self._short_parts, self.read(sources))
         return SplitTexts(
@@ -85,14 +89,14 @@ class Reader:
         """Returns the lines of a text, or their sentences, and what is between these."""
         former, direction = text.former, text.direction
         if former and former.answer is not None:
-            return [former.answer]
-        lines, parts = split_lines(text.text), list[Source | Cut | str]()
+            return [Fixed(former.answer)]
+        lines, parts = split_lines(text.text), Parts[Source]()
         # The similar text is similar to the whole text, which stays whole.
         is_one = sum(isinstance(line, Line) for line in lines) == 1
         similar = former.suggestion if former and former.is_read and is_one else None
         for line in lines:
             if isinstance(line, str):
-                parts.append(line)
+                parts.append(Fixed(line))
                 continue
             own = direction.for_text(line.text, self._tags)
             kept = spans_within(line.span, text.kept)
@@ -102,13 +106,16 @@ class Reader:
         return parts
 
     def _short_parts(self, segment: Segment) -> Parts[Segment]:
-        """Returns a segment, or pieces that are short enough, and kept parts alone as text.
+        """Returns a segment, or pieces that are short enough, and kept parts alone as they are.
 
         No model computes kept parts alone, such as an emoji or a row of paths: one that reads no
         token in their place would write other words.
         """
         parts = [segment] if len(segment) <= self.limit else self._pieces(segment.source)
-        return [part.text if isinstance(part, Segment) and part.is_kept else part for part in parts]
+        return [
+            Fixed(part.text, part.kept) if isinstance(part, Segment) and part.is_kept else part
+            for part in parts
+        ]
 
     def read(self, sources: Sequence[Source]) -> list[Segment]:
         """Finds the kept parts and the terms of sources, and encodes them."""
@@ -179,11 +186,11 @@ class Reader:
         annotated = self._with_reading(segment, reading)
         return annotated if len(annotated) <= self.limit else segment
 
-    def sentences(self, source: Source) -> list[Source | Cut]:
+    def sentences(self, source: Source) -> Parts[Source]:
         """Returns the sentences of a source, and the cuts between them."""
         return self._parts(source, split_sentences)
 
-    def _pieces(self, source: Source) -> list[Segment | Cut]:
+    def _pieces(self, source: Source) -> Parts[Segment]:
         """Returns pieces of a source that are short enough, and the cuts between them."""
         _, piece_direction = source.direction.of_text(source.text, self._tags)
 
@@ -191,14 +198,14 @@ class Reader:
             return len(self.read([source.with_text(text, piece_direction)])[0])
 
         parts = self._parts(source, partial(cut_line, count_tokens=count_tokens, limit=self.limit))
-        return [part if isinstance(part, Cut) else self.read([part])[0] for part in parts]
+        return [self.read([part])[0] if isinstance(part, Source) else part for part in parts]
 
-    def _parts(self, source: Source, split: Callable[..., list[str | Cut]]) -> list[Source | Cut]:
+    def _parts(self, source: Source, split: Callable[..., list[str | Cut]]) -> Parts[Source]:
         """Splits a source; all parts are read with the tag that its text may begin with."""
         tag, direction = source.direction.of_text(source.text, self._tags)
         line = source.part((len(tag), len(source.text)), direction)
         language = known_tag(direction.source)
-        parts, end = list[Source | Cut](), len(tag)
+        parts, end = Parts[Source](), len(tag)
         for part in split(line.text, language=language, undivided=line.find_kept()):
             begin, end = end, end + len(part.space if isinstance(part, Cut) else part)
             if isinstance(part, Cut):

@@ -16,7 +16,6 @@ from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.languages import words_have_spaces
 from vanilla_transformer.text.printf import edits_to_number, may_be_numbered
 from vanilla_transformer.text.repetition import tokens_not_repeated
-from vanilla_transformer.text.sentences import Cut
 from vanilla_transformer.text.terms import edits_to_place_terms, missing_targets
 from vanilla_transformer.tokenizer_sides import vocabulary_of
 
@@ -113,12 +112,12 @@ class SegmentTranslator:
             if not output.is_complete
             and len(parts := self.reader.sentences(output.segment.source)) > 1
         }
-        again = [part for row in sentences.values() for part in row if isinstance(part, Source)]
-        computed = iter(self._translate_in_groups(self.reader.read(again), call))
-        for index, parts in sentences.items():
+        again = self.reader.read_parts([*sentences.values()])
+        computed = iter(self._translate_in_groups(again.segments, call))
+        for index, read in zip(sentences, again.texts, strict=True):
             columns = [
-                [part] * len(rows[index]) if isinstance(part, Cut) else next(computed)
-                for part in parts
+                next(computed) if isinstance(part, Segment) else [part] * len(rows[index])
+                for part in read
             ]
             rows[index] = [
                 replace(output, sentences=own)

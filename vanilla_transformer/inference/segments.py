@@ -9,7 +9,8 @@ from vanilla_transformer.inference.engines import Hypothesis, Ids
 from vanilla_transformer.inference.job import NO_DEMANDS, Demands
 from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.model.directions import Direction
-from vanilla_transformer.text.edits import Edit, SourceSpan, apply_edits
+from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
+from vanilla_transformer.text.edits import Edit, SourceSpan, apply_edits, meets
 from vanilla_transformer.text.kept import Copies, with_unknown
 from vanilla_transformer.text.memory import Suggestion
 from vanilla_transformer.text.readings import Reading
@@ -107,7 +108,8 @@ class Segment:
     def is_kept(self) -> bool:
         """Whether it has nothing but kept parts, for which the model reads no stand-in."""
         others = apply_edits(self.text, [Edit(*span, "") for span in self.kept])
-        return not self.reading.edits and not others.strip(" ,;")
+        is_read = any(edit.text and meets(edit.span, self.kept) for edit in self.reading.edits)
+        return not is_read and not others.strip(WHITE_SPACE + ",;")
 
     @property
     def is_aligned(self) -> bool:
@@ -148,7 +150,7 @@ class Output:
         links: Links of source tokens with the text, of `link`. Empty: they were not needed.
         restored: The kept parts that the model did not copy, and `restore` has put into the text.
         token_scores: Log-probability of each token in nats, of `score`. Empty: none was requested.
-        sentences: Outputs of its sentences, and the cuts between these, which stand for its own
+        sentences: Outputs of its sentences, and what is between these, which stand for its own
             text. Empty: its own counts.
     """
 
@@ -164,7 +166,7 @@ class Output:
     links: TokenLinks = NO_LINKS
     restored: tuple[str, ...] = ()
     token_scores: tuple[float, ...] = ()
-    sentences: tuple["Output | Cut", ...] = ()
+    sentences: tuple["Output | Cut | Fixed", ...] = ()
 
     @property
     def repeats(self) -> bool:
@@ -172,8 +174,19 @@ class Output:
         return repeats_itself(self.text) and not repeats_itself(self.segment.text)
 
 
+class Fixed(NamedTuple):
+    """Text that no model computes: an answer, white space around lines, or kept parts alone.
+
+    Attributes:
+        kept: The spans of the kept parts in it.
+    """
+
+    text: str
+    kept: Sequence[SourceSpan] = ()
+
+
 Unit = TypeVar("Unit")
-Parts = list[Unit | Cut | str]
+Parts = list[Unit | Cut | Fixed]
 """A text in parts: units that are translated, cuts between these, and text that stays as it is."""
 
 
