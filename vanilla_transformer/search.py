@@ -147,7 +147,8 @@ class Search:
         settings, count = deepcopy(self.settings), max(count, self.num_beams, self.n_best)
         settings.num_return_sequences = count
         if not self.do_sample:
-            settings.num_beams, settings.early_stopping = count, True
+            settings.num_beams = count
+            settings.early_stopping = settings.renormalize_logits = True
             settings.length_penalty = self.length_penalty
         return replace(self, settings=settings, num_beams=settings.num_beams, n_best=count)
 

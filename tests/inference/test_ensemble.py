@@ -1,6 +1,7 @@
 """Ensembles: the mean of probabilities, against a search without caches."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from transformers import GenerationConfig
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.files.loading import load_tokenizer, load_weights
+from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.translator import Translator
 
 TEXTS = ["a dog sees a cat .", "a man", "a bird finds a child ."]
@@ -57,9 +59,14 @@ def test_greedy_search_takes_the_most_probable_token_of_the_mean(members):
 
 def test_a_beam_search_ranks_by_the_mean_of_the_probabilities(members):
     translator = Translator.from_pretrained(members[1:], device="cpu")
-    options = {"max_new_tokens": 6, "return_scores": True}
-    greedy = translator.translate(TEXTS, num_beams=1, **options)
-    wide = translator.translate(TEXTS, num_beams=6, n_best=6, length_penalty=0.0, **options)
+
+    def search(**options):
+        asked = TranslateOptions.of(max_new_tokens=6, return_scores=True, **options)
+        job = translator.plan(TEXTS, asked)
+        return translator.run(replace(job, call=replace(job.call, retries=False)))
+
+    greedy = [one for (one,) in search(num_beams=1)]
+    wide = search(num_beams=6, n_best=6, length_penalty=0.0)
     for one, several in zip(greedy, wide, strict=True):
         scores = [output.score for output in several]
         assert scores == sorted(scores, reverse=True)

@@ -135,3 +135,27 @@ def test_an_untranslated_text_tells_nothing_of_the_output(text):
     both = combine_translations(text, output, second)
     assert (both.text, both.untranslated, both.score) == (text, True, 0)
     assert [getattr(both, name) for name in names] == [()] * 6
+
+
+class Greedy(Writing):
+    """An engine for a search of one beam alone."""
+
+    def problems(self, search):
+        can_do = search.num_beams == 1 and not search.settings.no_repeat_ngram_size
+        return [] if can_do else ["beams"]
+
+    def generate(self, sources, search, *arguments):
+        assert not self.problems(search)
+        return super().generate(sources, search, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [("open %s now %d", "%d now %s"), ("a %d b %s", "%s b %d"), ("open it", "now now now now now")],
+)
+def test_an_engine_computes_only_what_it_can(text, written):
+    translator = translator_of(written)
+    own, other = translator.engine, Writing(translator.tokenizer, ["now %s %d", "the file"])
+    engines = Engines(Greedy(own.tokenizer, own.outputs), lambda: other, is_demanded=False)
+    Translator(engines, own.tokenizer, translator.settings, 100).translate(text)
+    assert len(other.sources) == 1

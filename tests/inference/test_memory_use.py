@@ -23,7 +23,7 @@ from vanilla_transformer.text.memory import Memory, Pair, Suggestion
 def test_a_similar_text_is_searched_for_where_it_is_of_use(reads, options, expected):
     texts = ["Open the old file", "Open the old file.", "Open the new file"]
     memory = Memory([Pair(texts[0], "Datei öffnen")])
-    decided = decide_memory_uses(texts, [memory], [reads] * 3, **options)
+    decided = [*decide_memory_uses(texts, [memory], [reads] * 3, **options)]
     for known, wanted in zip(decided, expected, strict=True):
         if wanted is True:
             suggestion = Suggestion(texts[0], "Datei öffnen", 1.0, True)

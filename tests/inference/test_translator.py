@@ -12,6 +12,7 @@ from transformers import GenerationConfig
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.files.loading import load_model
+from vanilla_transformer.inference.constrained import search_with_terms
 from vanilla_transformer.inference.engines import Hypothesis
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import least_risk, metric_by_name
@@ -19,6 +20,7 @@ from vanilla_transformer.inference.segments import Output
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.inspection.attention_maps import attention_maps
 from vanilla_transformer.run.adapters import add_adapters
+from vanilla_transformer.text.memory import Memory, Pair
 from vanilla_transformer.weights.ctranslate2 import convert_to_ctranslate2
 
 LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
@@ -276,6 +278,20 @@ def test_a_stream_is_read_as_it_is_needed(engines, monkeypatch):
     assert len(list(outputs)) == 5
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 9])
+@pytest.mark.parametrize("kind", [list, iter])
+def test_neighbours_of_a_text_count_at_the_borders_of_chunks(engines, monkeypatch, size, kind):
+    monkeypatch.setattr("vanilla_transformer.inference.translator.TEXTS_PER_CHUNK", size)
+    rows = [("a b", "X1"), ("open", "O1"), ("c d", "X2"), ("open", "O2"), ("open", "O3")]
+    memory, translator = Memory([Pair(*row) for row in rows]), engines["transformers"]
+    for texts, outputs in (
+        (["a b", "open"], ["X1", "O1"]),
+        ([*"xyz", "a b", "open", "c d"], ["X1", "O1", "X2"]),
+        (["c d", "open", "open"], ["X2", "O2", "O3"]),
+    ):
+        assert [*translator.translate(kind(texts), memory=memory)][-len(outputs) :] == outputs
+
+
 def test_long_lines_are_split_and_nothing_is_lost(trained):
     short = Translator.from_pretrained(str(trained), "transformers", "cpu", max_source_tokens=8)
     text = f"{LINE}  a man finds a boat . {LINE}"
@@ -381,6 +397,26 @@ def test_white_space_around_given_texts_does_not_count(tmp_path, tiny_model):
         assert score.token_scores == pytest.approx(plain.token_scores, abs=1e-5)
     aligned = translator.align(["a dog", "a dog \n"], ["a cat", "  a cat "])
     assert aligned[0] == aligned[1]
+
+
+@pytest.mark.parametrize("changes", [{"do_sample": True}, {"repetition_penalty": 1.5}])
+def test_scores_need_no_search(trained, engines, tmp_path, changes):
+    folder = with_settings(trained, tmp_path / "model", **changes)
+    expected = engines["ctranslate2"].score([LINE], [OUTPUT])
+    for name in ("ctranslate2", "auto"):
+        translator = Translator.from_pretrained(folder, name, "cpu")
+        assert translator.score([LINE], [OUTPUT]) == expected
+        assert translator.engines.loaded is None
+        assert translator.align([LINE], [OUTPUT])[0].words
+
+
+@pytest.mark.parametrize("limits", [*LIMITS[3:4], *LIMITS[5:9]])
+def test_a_further_search_is_one_that_the_engine_can_do(engines, limits):
+    options = TranslateOptions.of(num_beams=1, **limits)
+    search, engine = engines["ctranslate2"].search_of(options), engines["ctranslate2"].engine
+    for further in (search.with_outputs(8), search_with_terms(search, [[(9,)]])):
+        assert further.num_beams > 1
+        assert engine.problems(further) == []
 
 
 def test_the_output_with_the_least_risk_is_the_most_similar_one(engines):

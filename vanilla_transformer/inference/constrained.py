@@ -94,7 +94,8 @@ def search_with_terms(search: Search, terms: Sequence[TermIds]) -> Search:
     """Returns a search that draws no tokens, and has two beams for each bank, up to a number."""
     settings = deepcopy(search.settings)
     if search.num_beams == 1:
-        settings.early_stopping, settings.length_penalty = True, search.length_penalty
+        settings.early_stopping = settings.renormalize_logits = True
+        settings.length_penalty = search.length_penalty
     beams = _BEAMS_OF_BANK * (1 + sum(max(map(len, term)) for term in terms))
     settings.num_beams = max(search.num_beams, search.n_best, min(beams, _MOST_BEAMS))
     settings.do_sample = False

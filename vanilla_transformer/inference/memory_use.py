@@ -1,6 +1,7 @@
 """How a request uses former translations of its texts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice, repeat, tee
 from typing import NamedTuple
 
 from vanilla_transformer.text.memory import LEAST_READ, LEAST_SIMILARITY, Memory, Suggestion
@@ -30,15 +31,17 @@ class MemoryUse(NamedTuple):
 
 
 def decide_memory_uses(
-    texts: Sequence[str],
+    texts: Iterable[str],
     memories: Sequence[Memory],
-    reads: Sequence[bool],
+    reads: Iterable[bool],
     *,
     marks_doubt: bool = False,
     tells: bool = False,
-    contexts: Sequence[str | None] = (),
-) -> list[MemoryUse | None]:
+    contexts: Iterable[str | None] = (),
+) -> Iterator[MemoryUse | None]:
     """Decides the use of former translations of texts, by all thresholds but those of training.
+
+    The decision on a text is made when it is needed, and needs the next text.
 
     For each text, the first rule that fits decides:
     1. A memory has an equal text: its translation is the answer. The first such memory counts.
@@ -55,23 +58,22 @@ def decide_memory_uses(
         tells: Whether a similar text is told where nothing uses its translation.
         contexts: The context of each text, as of a pair. Empty: they are unknown.
     """
-    around = ["", *texts, ""]
-    rows = zip(around, texts, around[2:], contexts or [None] * len(texts), reads, strict=False)
-    decided: list[MemoryUse | None] = []
-    for before, text, behind, context, is_read in rows:
+    first, second, third = tee(texts, 3)
+    around = zip(chain([""], first), second, chain(islice(third, 1, None), [""]), strict=False)
+    rows = zip(around, contexts or repeat(None), reads, strict=False)
+    for (before, text, behind), context, is_read in rows:
         equal = (memory.exact(text, context, before, behind) for memory in memories)
         if found := next(filter(None, equal), None):
-            decided.append(MemoryUse(found, answer=found.target))
+            yield MemoryUse(found, answer=found.target)
             continue
         least = LEAST_READ if is_read else LEAST_SIMILARITY
         searched = memories if is_read or marks_doubt or tells else ()
         near = (memory.similar(text, least) for memory in searched)
         found = max(filter(None, near), key=lambda pair: pair.similarity, default=None)
         if found is None:
-            decided.append(None)
+            yield None
         elif marks_doubt and (found.similarity == 1 or not is_read):
-            decided.append(MemoryUse(found, answer=found.target))
+            yield MemoryUse(found, answer=found.target)
         else:
             is_repaired = is_read and marks_doubt and found.similarity >= LEAST_REPAIRED
-            decided.append(MemoryUse(found, is_read=is_read, is_repaired=is_repaired))
-    return decided
+            yield MemoryUse(found, is_read=is_read, is_repaired=is_repaired)

@@ -11,7 +11,6 @@ from vanilla_transformer.inference.job import Call
 from vanilla_transformer.inference.segments import Output, Segment, Source
 from vanilla_transformer.inference.steps import Outputs, Steps, edited
 from vanilla_transformer.model.directions import FirstTokens
-from vanilla_transformer.search import Search
 from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.languages import words_have_spaces
 from vanilla_transformer.text.printf import edits_to_number, may_be_numbered
@@ -65,7 +64,7 @@ class SegmentTranslator:
     """Computes the outputs of segments by steps, and the wrong ones once more."""
 
     def __init__(self, steps: Steps) -> None:
-        self.steps, self.reader, self.engines = steps, steps.reader, steps.engines
+        self.steps, self.reader = steps, steps.reader
         self.retries = (  # in this order
             Retry(copies_similar, self._without_similar),
             Retry(lambda row: any(map(has_lost_its_way, row)), self._without_repetition, True),
@@ -135,12 +134,12 @@ class SegmentTranslator:
         tokens = tokens_not_repeated(vocabulary_of(self.reader.tokenizer, "target"))
         if (search := call.search.without_repetition(tokens)) is None:
             return rows
-        call = replace(call, search=search, engine=self.engines.for_search(search))
+        call = self.steps.with_search(call, search)
         return self._best_of_two_searches(rows, call, has_lost_its_way)
 
     def _with_values_in_order(self, rows: list[Outputs], call: Call) -> list[Outputs]:
         """Adds other outputs; outputs in which the values have their order come first."""
-        call = _with_search(call, call.search.with_outputs(_CANDIDATES))
+        call = self.steps.with_search(call, call.search.with_outputs(_CANDIDATES))
         return self._best_of_two_searches(rows, call, has_other_values)
 
     def _best_of_two_searches(
@@ -189,7 +188,7 @@ class SegmentTranslator:
 
         def search_group(beams: int, indices: list[int]) -> list[Outputs]:
             segments = [rows[index][0].segment for index in indices]
-            group_call = _with_search(call, searches[indices[0]])
+            group_call = self.steps.with_search(call, searches[indices[0]])
             return self.steps.run(segments, group_call, terms=[terms[index] for index in indices])
 
         beams = [search.num_beams for search in searches]
@@ -210,12 +209,6 @@ class SegmentTranslator:
             for target in wanted.elements()
         )
         return [term for term in candidates if term is not None]
-
-
-def _with_search(call: Call, search: Search) -> Call:
-    """Returns a call with another search, whose batches take as much memory."""
-    batch_tokens = call.batch_tokens * call.search.num_beams // search.num_beams
-    return replace(call, search=search, batch_tokens=batch_tokens)
 
 
 def _with_terms_placed(output: Output, usual: Mapping[Source, str]) -> Output:

@@ -57,8 +57,12 @@ class Steps:
         settings = with_first_token(call.search.settings, begin)
         if settings is call.search.settings:
             return call
-        search = replace(call.search, settings=settings)
-        return replace(call, search=search, engine=self.engines.for_search(search))
+        return self.with_search(call, replace(call.search, settings=settings))
+
+    def with_search(self, call: Call, search: Search) -> Call:
+        """Returns a call with another search, its engine, and batches that take as much memory."""
+        size, engine = call.batch_tokens * call.search.num_beams, self.engines.for_search(search)
+        return replace(call, search=search, engine=engine, batch_tokens=size // search.num_beams)
 
     def run(
         self,

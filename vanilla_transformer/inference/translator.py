@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from copy import deepcopy
 from dataclasses import replace
 from functools import lru_cache
-from itertools import cycle, islice
+from itertools import cycle, islice, repeat, tee
 from pathlib import Path
 from typing import Any, Self
 
@@ -43,7 +43,12 @@ from vanilla_transformer.inference.segment_translator import SegmentTranslator
 from vanilla_transformer.inference.segments import Output
 from vanilla_transformer.inference.steps import Steps
 from vanilla_transformer.language_tags import closest_tag, known_tag
-from vanilla_transformer.model.directions import Direction, FirstTokens, language_tokens
+from vanilla_transformer.model.directions import (
+    Direction,
+    FirstTokens,
+    language_tokens,
+    with_first_token,
+)
 from vanilla_transformer.model.inputs import end_tokens_of
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
@@ -229,10 +234,11 @@ class Translator:
             options = replace(options, glossary=as_glossary(options.glossary))
         count = len(texts) if isinstance(texts, Sequence) else 1
         # A stream has one direction for all of its texts.
-        directions, remaining = cycle(self.directions(count, options)), iter(texts)
+        directions, (remaining, asked) = cycle(self.directions(count, options)), tee(texts)
+        former = self._memory_uses(asked, memories) if memories else None
         chunks = iter(lambda: list(islice(remaining, TEXTS_PER_CHUNK)), [])
         jobs = (
-            self.plan(chunk, options, memories, list(islice(directions, len(chunk))))
+            self.plan(chunk, options, memories, list(islice(directions, len(chunk))), former)
             for chunk in chunks
         )
         total = len(texts) if isinstance(texts, Sized) else None
@@ -244,14 +250,14 @@ class Translator:
         options: TranslateOptions,
         memories: Sequence[Memory] = (),
         directions: Sequence[Direction] | None = None,
-        former: Sequence[MemoryUse | None] | None = None,
+        former: Iterable[MemoryUse | None] | None = None,
     ) -> Job:
         """Makes all decisions on a request; `run` computes it.
 
         Args:
             memories: Former translations of the texts; the first memory that has a text counts.
             directions: The direction of each text. None: that of the options.
-            former: The decision on each text, of a caller that has looked into memories itself.
+            former: The decision on each text, of a caller that knows the texts around these.
         """
         for index, text in enumerate(texts):
             if not isinstance(text, str):
@@ -259,11 +265,10 @@ class Translator:
         call = self.call_of(options)
         if directions is None:
             directions = self.directions(len(texts), options)
+        if memories and len({direction.target for direction in directions}) > 1:
+            raise ValueError("`memory` has one target language, and `tgt_lang` names several.")
         if former is None:
-            if memories and len({direction.target for direction in directions}) > 1:
-                raise ValueError("`memory` has one target language, and `tgt_lang` names several.")
-            reads = [self.reader.reads_memory] * len(texts)
-            former = decide_memory_uses(texts, memories, reads, tells=True)
+            former = self._memory_uses(texts, memories)
         glossary = as_glossary(options.glossary or ())
         return Job(
             list(map(JobText, texts, directions, former)),
@@ -272,6 +277,12 @@ class Translator:
             None if options.minimum_risk is None else metric_by_name(options.minimum_risk),
             options.in_sentences,
         )
+
+    def _memory_uses(
+        self, texts: Iterable[str], memories: Sequence[Memory]
+    ) -> Iterator[MemoryUse | None]:
+        reads = repeat(self.reader.reads_memory)
+        return decide_memory_uses(texts, memories, reads, tells=True)
 
     def run(
         self, job: Job, on_done: Callable[[int], object] = lambda _: None
@@ -432,14 +443,13 @@ class Translator:
         for index, pair in enumerate(pairs):
             if (size := len(pair.segment)) > self.source_limit:
                 raise LongSourceError(index, size, self.source_limit)
-        plain_call = self.call_of(options)
+        search, engines = self.search_of(options), self.engines
+        engine = engines.transformers if options.linked else engines.for_scores(search)
 
         def compute(begin: FirstTokens, pairs: list[Output]) -> list[Output]:
-            call = self.steps.call_with_begin(plain_call, begin)
-            if options.linked:
-                return self.steps.link(pairs, call)
-            engine = self.engines.for_scores(call.search)
-            return self.steps.score(pairs, replace(call, engine=engine))
+            begun = replace(search, settings=with_first_token(search.settings, begin))
+            call = Call(begun, engine, options.details, options.batch_tokens)
+            return (self.steps.link if options.linked else self.steps.score)(pairs, call)
 
         begins = [pair.segment.source.direction.begin for pair in pairs]
         return map_grouped(pairs, begins, compute)
