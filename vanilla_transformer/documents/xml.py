@@ -12,6 +12,8 @@ from vanilla_transformer.documents.xml_schemas import ATTRIBUTES, XmlSchema
 from vanilla_transformer.documents.xml_texts import BlockReader
 from vanilla_transformer.documents.xml_units import UnitReader
 
+_NO_TAGS = re.compile(r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>", re.DOTALL)
+
 
 class XmlFile(FileTemplate):
     """A file of well-formed XML.
@@ -40,17 +42,23 @@ class XmlFile(FileTemplate):
         super().__init__(source, places, encoding)
         self.pairs, self.marks_doubt = units.pairs, bool(schema.target)
         self.lowered_source = source.lower() if schema.has_keys else None
-        self._languages = schema.languages
+        self._named: tuple[int, int, str] | None = None
+        tags_alone = _NO_TAGS.sub(lambda found: " " * len(found[0]), source)
         for tag, attribute in schema.languages:
-            named = re.findall(rf"""{tag}{ATTRIBUTES}\s{attribute}\s*=\s*["']([^"']*)""", source)
-            if len(several := dict.fromkeys(named)) > 1:
+            named = rf"""{tag}(?:{ATTRIBUTES}(\s{attribute}\s*=\s*["']([^"']*)["']))?"""
+            tags = list(re.finditer(named, tags_alone))
+            several = dict.fromkeys(tag[2] for tag in tags if tag[2])
+            if len(several) > 1:
                 raise ValueError(f"translations into {' and '.join(several)}: make a file of each.")
             self.language = self.language or "".join(several)
+            if tags and not self._named:
+                begin = tags[0].start(1) if tags[0][1] else tags[0].end()
+                self._named = begin, tags[0].end(), attribute
 
     def join(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> str:
         """As for `FileTemplate`."""
-        text, named = super().join(outputs), 0
-        for tag, attribute in self._languages if language and not self.language else ():
-            if not named:
-                text, named = re.subn(tag, rf'\g<0> {attribute}="{language}"', text)
-        return text
+        text = super().join(outputs)
+        if not language or self.language or not self._named:
+            return text
+        begin, end, attribute = self._named  # before all texts
+        return f'{text[:begin]} {attribute}="{language}"{text[end:]}'

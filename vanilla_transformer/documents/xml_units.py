@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from vanilla_transformer.documents.marked_text import MarkedText, without_equal_edges
@@ -75,9 +76,12 @@ class UnitReader:
     ) -> Sequence[str]:
         """Returns the parts of a unit around an output, which is written in each variant.
 
-        The first part starts at a position, the last one ends with an element, `own`.
+        The first part starts at a position, the last one ends with an element, `own`. A message of
+        several plural forms is unfinished, since one output is not right for all of them.
         """
-        state = _state_of(unit.name, output)
+        old, end = self._source[own.inside : own.close], f"</{own.prefix}{own.name}>"
+        is_doubtful = output.is_doubtful or old.count("<numerusform") > 1
+        state = _state_of(unit.name, replace(output, is_doubtful=is_doubtful))
         stated = unit if unit.name == "segment" else target  # XLIFF 2 tells the state of the unit
         edits = {
             element.begin: Edit(element.begin, element.inside, _with_state(element.tag, written))
@@ -85,7 +89,6 @@ class UnitReader:
         }
         inner = [edits[start] for start in sorted(edits) if start >= begin]
         head = apply_edits(self._source, inner, begin, own.inside)
-        old, end = self._source[own.inside : own.close], f"</{own.prefix}{own.name}>"
         variants, count = _VARIANT.subn(r"<\1>\0</\1>", old)  # XML holds no NUL
         return [*f"{head}{variants}{end}".split("\0")] if count else [head, end]
 
