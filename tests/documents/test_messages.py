@@ -118,6 +118,24 @@ def test_a_message_stays_whole_where_an_output_or_its_placeholder_is_missing():
     )
 
 
+@pytest.mark.parametrize(
+    "form", ["a.json ['{}']", "a.txt {}", "a.po msgid '{}'\nmsgstr ''\n", "a.html <p>{}</p>"]
+)
+@pytest.mark.parametrize(
+    ("message", "is_named"),
+    [
+        ("{n, plural, one {# file} other {# files}", True),
+        ("a {n, select, other files}", True),
+        ("{n, plural, other {#}}", False),
+        ("{n, plural, other {# files}}", False),
+    ],
+)
+def test_a_message_that_is_not_valid_is_named(form, message, is_named):
+    name, content = form.replace("'", '"').split(" ", 1)
+    document = read_document(name, content.replace("{}", message).encode())
+    assert [place[:5] for place in document.compared] == ["line "] * is_named
+
+
 def test_messages_in_other_formats():
     message = "{n, plural, one {&lt;b&gt;a&lt;/b&gt; <x id='1'/>} other {many}} of it"
     xliff = f"<xliff><trans-unit><source>{message}</source></trans-unit></xliff>"

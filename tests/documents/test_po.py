@@ -62,6 +62,24 @@ def test_only_translations_change(line_break):
     assert in_capitals(document, "de").decode() == source
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        'msgid ""\n"Language: \\n"\n"Choose one"\nmsgstr ""\n',
+        'msgid ""\n"Language: %s\\n"\nmsgstr ""\n',
+        'msgid "x"\nmsgstr ""\n"Content-Type: text/plain; charset=CHARSET\\n"\n"Language: \\n"\n',
+    ],
+)
+@pytest.mark.parametrize(
+    "header", ["", 'msgid ""\nmsgstr ""\n"Content-Type: charset=UTF-8\\n"\n\n']
+)
+def test_only_the_header_names_the_language(header, message):
+    document = read_document("a.po", (header + message).encode())
+    written = document.write([None for _ in document.texts], "de").decode()
+    named = header.replace('"Content', '"Language: de\\n"\n"Content')
+    assert (document.language, written) == ("", named + message)
+
+
 def test_a_fuzzy_message_with_another_proposal_keeps_its_former_source():
     message = '#, fuzzy\n#| msgid "Old"\nmsgid "New"\nmsgstr "{}"\n'
     content = HEADER.format("de", "UTF-8") + message

@@ -74,3 +74,43 @@ def test_files_that_can_say_so_have_proposals(name, similarity, expected):
     # The quality of the model's output is not that of a proposal.
     assert (written.outputs[0].quality is None) == ("fuzzy" in expected)
     assert expected in written.content.decode()
+
+
+def test_a_proposal_is_not_repaired_with_an_output_that_is_cut_off():
+    text, source, target = FILE
+    content = f'msgid "{text}"\nmsgstr ""\n'.encode()
+    document, output = read_document("a.po", content), "Das neue Dok"
+    links = TokenLinks(spaced_words(text), spaced_words(output), [1, 2, 3])
+    known = Suggestion(source, target, 0.75)
+    cut = Translation(output, from_memory=known, links=links, is_complete=False)
+    asked = JobText(text, Direction(), MemoryUse(known, is_read=True, is_repaired=True))
+    planned = MarkedJob(document.texts, [None], Job([asked], None), "de")
+    written = write_document(document, planned, [cut])
+    assert (written.content, written.untranslated) == (content, ["line 2"])
+
+
+ICU = "{n, plural, one {# dog} other {# dogs}}"
+FORMS = 'msgid "a dog"\nmsgid_plural "dogs"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "outputs", "places"),
+    [
+        ("a.json", f'["{ICU}",\n"a cat"]', ["X", "{0} X", "CAT"], ["line 1"]),
+        ("a.json", f'["{ICU}",\n"a cat"]', [None, "{0} X", "CAT"], ["line 1"]),
+        ("a.html", f"<p>{ICU}</p>\n<p>a cat", ["{0} X", "X", "CAT"], ["line 1"]),
+        ("a.po", f'{FORMS}msgid "a cat"\nmsgstr ""\n', ["X", None, "CAT"], ["line 3", "line 4"]),
+        ("a.json", f'["{ICU}",\n"a cat"]', ["{0} X", "{0} X", "CAT"], []),
+    ],
+)
+def test_all_texts_of_a_message_that_stays_are_named(name, content, outputs, places):
+    document = read_document(name, content.encode())
+    asked = [JobText(text.text, Direction()) for text in document.texts]
+    planned = MarkedJob(document.texts, [None for _ in asked], Job(asked, None), "de")
+    rows = [Translation(output or "X", is_complete=output is not None) for output in outputs]
+    written = write_document(document, planned, rows)
+    assert written.untranslated == places
+    assert [text and text.text for text in written.written] == (
+        [None, None, "CAT"] if places else outputs
+    )
+    assert (b"X" in written.content, b"CAT" in written.content) == (not places, True)

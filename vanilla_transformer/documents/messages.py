@@ -34,7 +34,7 @@ class MessageDocument(Document):
 
     def __init__(self, document: Document) -> None:
         self._document, self.language = document, document.language
-        self.marks_doubt, self.compared = document.marks_doubt, document.compared
+        self.marks_doubt = document.marks_doubt
         rows, self.pairs, lowered_source = document.rows, document.pairs, document.lowered_source
         written = chain((row.text.text for row in rows), (pair.target for pair in self.pairs))
         if any(map(_NUMBER.search, written)):  # other texts of the file have numbers, too
@@ -47,14 +47,35 @@ class MessageDocument(Document):
             else KeyText(row, lowered_source)
             for row in rows
         ]
+        self.compared = [
+            *document.compared,
+            *(
+                f"{row.location} (no valid ICU message)"
+                for message, row in zip(self._messages, rows, strict=True)
+                if isinstance(message, _Choices) and not message.branches
+            ),
+        ]
         self.rows = [
             replace(row, text=text, index=index)
             for message, row in zip(self._messages, rows, strict=True)
             for index, text in enumerate(message.texts)
         ]
 
-    def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
+    def settled(self, outputs: Sequence[MarkedText | None]) -> Sequence[MarkedText | None]:
         """As for `Document`; where one of the texts of a message stays, all of them stay."""
+        remaining, written = iter(outputs), self._document.settled(self._joined(outputs))
+        return [
+            text and output
+            for message, text in zip(self._messages, written, strict=True)
+            for output in islice(remaining, len(message.texts))
+        ]
+
+    def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
+        """As for `Document`."""
+        return self._document.write(self._joined(outputs), language)
+
+    def _joined(self, outputs: Sequence[MarkedText | None]) -> list[MarkedText | None]:
+        """Returns the output of each message."""
         remaining = iter(outputs)
         written: list[MarkedText | None] = []
         for message in self._messages:
@@ -67,7 +88,7 @@ class MessageDocument(Document):
             are_doubtful = any(output.is_doubtful for output in known)
             are_known = all(output.is_known for output in known)
             written.append(text and replace(text, is_doubtful=are_doubtful, is_known=are_known))
-        return self._document.write(written, language)
+        return written
 
 
 class _Branch(NamedTuple):
@@ -90,14 +111,14 @@ class _Choices:
     """
 
     def __init__(self, marked: MarkedText, is_of_java: bool) -> None:
-        self._marked, self._branches, self._tags = marked, list[_Branch](), iter(marked.tags)
+        self._marked, self.branches, self._tags = marked, list[_Branch](), iter(marked.tags)
         self._doubles_all = "''" in marked.text or (is_of_java and "'" not in marked.text)
         self._message = marked.coded
         try:
             _require(self._read(0) == len(self._message))
         except ValueError:
-            self._branches = []
-        self.texts = [text for text, _ in self._branches if has_letters(text.text)]
+            self.branches = []
+        self.texts = [text for text, _ in self.branches if has_letters(text.text)]
 
     def _read(self, position: int, is_plural: bool = False) -> int:
         """Reads a text up to the brace that closes it, or the end; returns where that is."""
@@ -124,7 +145,7 @@ class _Choices:
                 items.append(name)
             else:
                 items.append(token[0].replace("''", "'"))
-        self._branches.append(_Branch(split_edges(items), contents))
+        self.branches.append(_Branch(split_edges(items), contents))
         return stop
 
     def _read_choice(self, begin: re.Match[str], is_plural: bool) -> tuple[list[str | int], int]:
@@ -134,7 +155,7 @@ class _Choices:
         while branch := _BRANCH.match(text, position):
             parts.append(text[first : branch.end()])
             first = self._read(branch.end(), is_plural or begin[1] != "select")
-            parts.append(len(self._branches) - 1)
+            parts.append(len(self.branches) - 1)
             position = first + 1
         end = _END.match(text, position)
         stop = end.end() if end and parts else -1
@@ -146,7 +167,7 @@ class _Choices:
         if list(outputs) == self.texts:
             return self._marked
         remaining, texts = iter(outputs), list[MarkedText]()
-        for own, contents in self._branches:
+        for own, contents in self.branches:
             text = next(remaining) if has_letters(own.text) else own
             if any(name not in text.text for name in contents):
                 return None
@@ -154,7 +175,7 @@ class _Choices:
         return marked_text(self._written(len(texts) - 1, texts))
 
     def _written(self, index: int, texts: Sequence[MarkedText]) -> Iterator[Item]:
-        own, contents = self._branches[index]
+        own, contents = self.branches[index]
         before, after = texts[index].edges or own.edges or ((), ())
         apostrophe = "'" if self._doubles_all else "'(?=[{}#])"
         for item in (*before, *texts[index].parts(), *after):

@@ -77,7 +77,8 @@ class Document(ABC):
         language: The language of the translations, as the file names it. "": it does not.
         pairs: The texts that are translated already, as a memory has them.
         marks_doubt: Whether the file can say that a translation is to be checked.
-        compared: The texts that stay, since the file compares with them, each with its place.
+        compared: The texts that stay, each with its place: the file compares with them, or they are
+            no valid messages.
         lowered_source: The file in small letters, if texts of it may have a sign before the letter
             of a key.
     """
@@ -93,6 +94,10 @@ class Document(ABC):
     def texts(self) -> list[MarkedText]:
         """The texts to translate."""
         return [row.text for row in self.rows]
+
+    def settled(self, outputs: Sequence[MarkedText | None]) -> Sequence[MarkedText | None]:
+        """Returns what `write` makes of outputs for each text; None: the text stays."""
+        return outputs
 
     @abstractmethod
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:

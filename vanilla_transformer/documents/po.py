@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from gettext import c2py
+from itertools import islice
 
 from vanilla_transformer.documents.marked_text import MarkedText, split_text
 from vanilla_transformer.documents.places import FileTemplate, Place, decode_text, find_place
@@ -56,8 +57,10 @@ class PoFile(FileTemplate):
         position = int(source.startswith("\ufeff"))
         self.lowered_source, self.pairs = source.lower(), list[Pair]()
         self._messages: list[tuple[re.Match[str], list[Place]]] = []
-        header = _MESSAGE.match(source, position)
-        rule = _PLURALS.search(_text_of(header["targets"])) if header else None
+        first = _MESSAGE.match(source, position)
+        self._header = first.span("targets") if first and _is_header(first) else (0, 0)
+        header = source[slice(*self._header)]
+        rule, language = _PLURALS.search(_text_of(header)), _LANGUAGE.search(header)
         forms = list(map(c2py(rule[1] if rule else "n != 1"), _COUNTED))
         while match := _MESSAGE.match(source, position):
             self._messages.append((match, list(_places(match, forms))))
@@ -69,30 +72,39 @@ class PoFile(FileTemplate):
             raise ValueError(f"line {line}: no message of gettext.")
         in_all = [place for _, places in self._messages for place in places]
         super().__init__(source, in_all, encoding)
-        language = _LANGUAGE.search(source)
         self.language = language[1] if language else ""
 
-    def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
+    def settled(self, outputs: Sequence[MarkedText | None]) -> list[MarkedText | None]:
         """As for `Document`; a message gets all of its forms, or none."""
-        remaining, edits = iter(outputs), list[Edit]()
+        remaining, settled = iter(outputs), list[MarkedText | None]()
+        for _, places in self._messages:
+            row = list(islice(remaining, len(places)))
+            settled += row if all(row) else [None for _ in row]
+        return settled
+
+    def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
+        """As for `Document`."""
+        remaining, edits = iter(self.settled(outputs)), list[Edit]()
         for message, places in self._messages:
             row = [output for _ in places if (output := next(remaining))]
-            if row and len(row) == len(places):
-                edits += _edits(message, places, row)
+            edits += _edits(message, places, row) if row else ()
         line_break = "\r\n" if "\r\n" in self._source else "\n"
         edits = [replace(edit, text=edit.text.replace("\n", line_break)) for edit in edits]
-        text = apply_edits(self._source, edits)
+        begin, end = self._header
+        before, header = self._source[:begin], self._source[begin:end]
+        behind = apply_edits(self._source, edits, end)
         if language and not self.language:
             line = f'"Language: {language.replace("-", "_")}'
-            text, count = _LANGUAGE.subn(line, text, 1)
+            header, count = _LANGUAGE.subn(line, header, 1)
             if not count:
-                text = _CHARSET.sub(lambda charset: f'{line}\\n"{line_break}{charset[0]}', text, 1)
+                header = _CHARSET.sub(lambda found: f'{line}\\n"{line_break}{found[0]}', header, 1)
         if outputs:
-            text = text.replace("charset=CHARSET", "charset=UTF-8", 1)
+            header = header.replace("charset=CHARSET", "charset=UTF-8", 1)
         try:
-            return text.encode(self._encoding)
+            return f"{before}{header}{behind}".encode(self._encoding)
         except UnicodeEncodeError:  # its encoding lacks a character
-            return _CHARSET.sub(r"\1UTF-8", text, 1).encode()
+            header = _CHARSET.sub(r"\1UTF-8", header, 1)
+            return f"{before}{header}{behind}".encode()
 
 
 def _places(message: re.Match[str], forms: Sequence[int]) -> Iterator[Place]:
@@ -131,7 +143,7 @@ def _translations(
     Args:
         forms: The place of the form of each number, as the header tells it.
     """
-    if not (message["context"] or _text_of(message["id"])):  # the header
+    if _is_header(message):
         return
     targets = list(_TARGET.finditer(message["targets"]))
     forms = forms if len(targets) > 1 else [0 for _ in _COUNTED]
@@ -144,6 +156,10 @@ def _translations(
         form = "" if is_usual else str(numbers)
         begin, end = (message.start("targets") + position for position in target.span(2))
         yield (begin, end), _text_of(message[source]), _text_of(target[2]), form
+
+
+def _is_header(message: re.Match[str]) -> bool:
+    return not (message["context"] or _text_of(message["id"]))
 
 
 def _flags_of(message: re.Match[str]) -> frozenset[str]:

@@ -54,8 +54,8 @@ class TranslatedDocument:
     Attributes:
         outputs: The output of each text, without tags.
         written: The translation of each text, with tags. None: the source stays.
-        untranslated: The places of these texts, whose outputs are cut off or would have values in
-            another order, and of those that the document compares with.
+        untranslated: The places of these texts, whose outputs are cut off, lack a placeholder or
+            would have values in another order, and of those that are `compared` in the document.
     """
 
     content: bytes
@@ -187,7 +187,7 @@ def _decide(
 def _with_output(marked: MarkedText, asked: JobText, output: Translation) -> MarkedText:
     """Returns an output with the tags of its text, or the proposal with words of the output."""
     use, links = asked.former, output.links or NO_LINKS
-    if use and use.is_repaired:
+    if use and use.is_repaired and output.is_complete and not output.untranslated:
         repaired = repair(marked.text, use.suggestion, output.text, links)
         if proposal := _with_tags_of(marked, repaired):
             return replace(proposal, is_known=True, is_doubtful=True)
@@ -256,7 +256,7 @@ def write_document(
         fuzzy_below: Outputs of a lower quality are marked as doubtful, as translations of similar
             texts are.
     """
-    made, written, untranslated = list(outputs), list[MarkedText | None](), list(document.compared)
+    made, written = list(outputs), list[MarkedText | None]()
     for index, (marked, output) in enumerate(
         zip(planned.place_tags(outputs), outputs, strict=True)
     ):
@@ -266,9 +266,13 @@ def write_document(
         elif is_made:
             is_doubtful = output.quality is not None and output.quality < fuzzy_below
             marked = replace(marked, is_doubtful=is_doubtful)
-        else:
-            untranslated.append(document.rows[index].location)
         written.append(marked if marked.is_known or is_made else None)
+    settled = document.settled(written)
+    rows = zip(document.rows, settled, strict=True)
+    untranslated = dict.fromkeys(row.location for row, text in rows if text is None)
     return TranslatedDocument(
-        document.write(written, planned.language), made, written, untranslated
+        document.write(settled, planned.language),
+        made,
+        settled,
+        [*document.compared, *untranslated],
     )
