@@ -191,6 +191,14 @@ def test_cues_end_where_the_next_one_begins(lines, texts, line_break):
     assert in_capitals(document).decode() == expected
 
 
+@pytest.mark.parametrize("written", ["&lt;br&gt;", "&lt;BR/&gt;", "<br>", "&lt;b&gt;"])
+def test_a_tag_of_webvtt_that_is_text_stays_text(written):
+    source = f"WEBVTT\n\n00:01.000 --> 00:02.000\nwrite {written} there\n"
+    document = read_document("a.vtt", source.encode())
+    outputs = [replace(text, text=text.text.replace("w", "W")) for text in document.texts]
+    assert document.write(outputs).decode() == source.replace("w", "W")
+
+
 def test_notes_and_names_of_webvtt_stay():
     source = f"WEBVTT\n\n{TIMES[0]}\na\n\nNOTE b\n\nc\n{TIMES[1]}\nd\n".replace(",", ".")
     assert [text.text for text in read_document("a.vtt", source.encode()).texts] == ["a", "d"]

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 
-from vanilla_transformer.documents.marked_text import MarkedText, Tag, split_text
+from vanilla_transformer.documents.marked_text import Item, MarkedText, Tag, split_text
 from vanilla_transformer.documents.places import LINE_BREAK, Place, find_place
 from vanilla_transformer.text.languages import JOINED_LINES, is_spaced_script_at
 
@@ -18,18 +18,19 @@ _HEAD = re.compile(rf"(?<![^\r\n]){_NUMBER}{_TIME}-->{_TIME}[^\r\n]*{_BREAK}")
 _LINE = re.compile(r"[^\r\n]+")
 _LINES = re.compile(rf"(?<![^\r\n])(?:[^\S\r\n]*+\S[^\r\n]*+{_BREAK})+")  # none of them is blank
 _DASH = re.compile(r"(?:<[^<>]*>|\s)*[-\u2013\u2014]")
+_WRITTEN_BREAK = re.compile(r"(&lt;br\s*/?&gt;)", re.IGNORECASE)
 _SPACE_OF_LINE = re.compile(r"([\r\n]) ")
 
 
 def places_of_subtitles(source: str, is_web_vtt: bool = False) -> Iterator[Place]:
     """Yields the places of texts of SubRip, or of WebVTT, which has references such as `&amp;`."""
-    unescape = html.unescape if is_web_vtt else str
     for lines in _texts(source, is_web_vtt):
         begin, end = lines[0].start(), lines[-1].end()
         dash = _DASH.match(source, begin, end)
         after = dash.end() if dash else begin
         text = JOINED_LINES.sub("", LINE_BREAK.sub("\n", source[after:end])).replace("\n", " ")
-        items = [unescape(item) if isinstance(item, str) else item for item in split_text(text)]
+        items = split_text(text)
+        items = [*chain.from_iterable(map(_unescaped, items))] if is_web_vtt else items
         make = partial(
             _Cue,
             sizes=[len(line[0]) for line in lines],
@@ -39,9 +40,18 @@ def places_of_subtitles(source: str, is_web_vtt: bool = False) -> Iterator[Place
         yield from find_place((begin, end), [Tag(0, source[begin:after]), *items], make)
 
 
+def _unescaped(item: Item) -> Iterator[Item]:
+    """Yields an item of WebVTT without references; a `<br>` that is written with them is a tag."""
+    if isinstance(item, Tag):
+        yield item
+        return
+    for index, part in enumerate(_WRITTEN_BREAK.split(item)):
+        yield Tag(0, part) if index % 2 else html.unescape(part)
+
+
 def _escaped(text: str) -> str:
     """Returns a text of WebVTT, in which line breaks may be tags."""
-    return re.sub(r"&lt;(br\s*/?)&gt;", r"<\1>", html.escape(text, quote=False))
+    return _WRITTEN_BREAK.sub(lambda found: html.unescape(found[0]), html.escape(text, quote=False))
 
 
 def _texts(source: str, is_web_vtt: bool) -> Iterator[list[re.Match[str]]]:
