@@ -186,6 +186,25 @@ def test_corrections_of_other_languages_are_no_memory(tmp_path):
     assert len(read_memory([str(file)], None, None)) == 3
 
 
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ("no\tx", "b"),
+        ("Menu\t12", "b"),
+        ("\tde", "b"),
+        ("no\tit", "b"),
+        ("\t", "a"),
+        ("en\tde-AT", "a"),
+    ],
+)
+def test_only_a_row_of_two_languages_is_a_correction(tmp_path, columns, expected):
+    file = tmp_path / "a.tsv"
+    file.write_text(f"one\tb\ten\tde\none\ta\t{columns}\ntwo\tc\t{columns}\n", "utf-8")
+    memory = read_memory([str(file)], "en", "de")
+    assert memory.exact("one").target == expected
+    assert (memory.exact("two") is None) == (columns == "no\tit")
+
+
 PLURALS = {  # forms of Slovenian and Russian in two orders each
     "sl": "n%100==1 ? 1 : n%100==2 ? 2 : n%100==3 || n%100==4 ? 3 : 0",
     "sl2": "n%100==1 ? 0 : n%100==2 ? 1 : n%100==3 || n%100==4 ? 2 : 3",
@@ -395,6 +414,26 @@ def test_a_translation_that_is_kept_is_kept_to_the_byte(trained, tmp_path, kind,
     words, out = write_versions(tmp_path, kind, old, existing, old)
     translate([str(trained), *words])
     assert out.read_text("utf-8") == existing
+
+
+def test_front_matter_is_read_in_all_versions(trained, tmp_path):
+    page = "---\ntitle: {}\nname: a cat\n---\n\n{}\n"
+    versions = (
+        page.format(*row)
+        for row in (("a dog", "a cat"), ("Hündchen", "Kater"), ("a dog", "a bird"))
+    )
+    words, out = write_versions(tmp_path, "md", *versions)
+    translate([str(trained), *words, "--front-matter", "title"])
+    assert "title: Hündchen\nname: a cat" in out.read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", ["a.po", "a.xlf", "a.ts"])
+def test_a_file_that_holds_translations_is_a_memory_and_no_former_version(tmp_path, name):
+    file = tmp_path / name
+    file.write_text(FORMS[name].format("Open"), "utf-8")
+    document = read_document(name, file.read_bytes())
+    with pytest.raises(ValueError, match=f"{name}.*--memory"):
+        read_versions(str(file), str(file), document)
 
 
 def test_a_link_that_changed_is_not_that_of_the_former_version(trained, tmp_path):

@@ -101,6 +101,12 @@ def _translate_document(options: Options, path: str) -> None:
     document = read_document(path, file.read_bytes(), files.front_matter or ())
     if files.fuzzy_below and not document.marks_doubt:
         raise UsageError(f"{path} cannot say that a text is doubtful: leave out --fuzzy-below")
+    memories = [] if options.request.no_memory else [Memory(document.pairs)]
+    former: Sequence[Any] = ()
+    if files.previous and files.existing:
+        keys = files.front_matter or ()
+        former, all_former = read_versions(files.previous, files.existing, document, keys)
+        memories.append(all_former)
     translator = load_translator(options)
     (direction,) = translator.directions(1, options.request)
     language = options.request.target_language or direction.target or "translated"
@@ -111,11 +117,6 @@ def _translate_document(options: Options, path: str) -> None:
         print(f"No text in {path} is to be translated.", file=sys.stderr)
     set_seed(options.computation.seed)
     given = load_memories(translator, options)
-    memories = [] if options.request.no_memory else [Memory(document.pairs)]
-    former: Sequence[Any] = ()
-    if files.previous and files.existing:
-        former, all_former = read_versions(files.previous, files.existing, document)
-        memories.append(all_former)
     planned = plan_document(translator, document, options.asked, [*memories, *given], former)
     translated = run_document(translator, document, planned, files.fuzzy_below or 0, progress=True)
     known = [marked for marked in translated.written if marked and marked.is_known]

@@ -26,7 +26,7 @@ def read_memory(
 
     A file is a `.tsv` (source, tab, target), a `.tmx`, each also with .gz, or a document that holds
     sources and targets, such as `.po` and `.xliff`, of which finished translations count. The
-    corrections of a server are a `.tsv` with the languages behind: those of others do not count.
+    corrections of a server are a `.tsv` with both languages behind: those of others do not count.
 
     Args:
         source: The language of the sources, which a `.tmx` needs, as it needs `target`.
@@ -47,7 +47,9 @@ def pair_of_line(line: str, place: str, least: int = 2) -> tuple[Pair, Sequence[
     cells = line.split("\t")
     if len(cells) < least:
         raise ValueError(f"{place}: it has fewer than {least} columns, with tabs between.")
-    return Pair(cells[0], cells[1], is_correction=len(cells) >= 4), cells[2:4]
+    languages = cells[2:4]
+    is_correction = len(languages) == 2 and (all(map(known_tag, languages)) or not any(languages))
+    return Pair(cells[0], cells[1], is_correction=is_correction), languages
 
 
 def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:

@@ -1,7 +1,7 @@
 """A former version of a document and its translation: what of that a new version keeps."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -18,15 +18,24 @@ logger = logging.get_logger(__name__)
 
 
 def read_versions(
-    previous: str, existing: str, document: Document
+    previous: str, existing: str, document: Document, front_matter: Collection[str] = ()
 ) -> tuple[list[MarkedText | None], Memory]:
     """Returns the translations of a former version that the texts of a document keep, and all.
 
     None: the former version does not have the text, or in another place. Where texts have names,
     the translation may lack some and have others, which a warning names. If the files do not fit
     together otherwise, the error names the first place that differs.
+
+    Args:
+        front_matter: As for `read_document`.
     """
-    sides = [read_document(path, Path(path).read_bytes()) for path in (previous, existing)]
+    sides = [
+        read_document(path, Path(path).read_bytes(), front_matter) for path in (previous, existing)
+    ]
+    if any(side.marks_doubt for side in sides):
+        raise ValueError(
+            f"{existing} holds sources and translations: give it as --memory, without --previous."
+        )
     sources, targets, own = (_by_name(side) for side in (*sides, document))
     left = [message[0].location for name, message in targets.items() if name not in sources]
     if any(row.name is None for row in sides[0].rows):

@@ -72,7 +72,7 @@ class StoredMemory:
             for number, line in enumerate(whole.splitlines(), self._line + 1)
         ]
         for pair, languages in rows:
-            self._memories[_key(*languages)].add(pair)
+            self._memories[_key(*languages)].add(pair._replace(is_correction=True))
         self._line += len(rows)
         self._position += len(whole)
 
