@@ -72,7 +72,7 @@ def test_outputs_carry_their_links(trained, capsys, engine, expected):
     assert "word_alignment" not in row["outputs"][0]
     translate([*argv[:3], "--alignment", "words", "", "\U0001f60a", " \u00a0"])
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(" ||| ") for line in lines[:2]] == [["", ""], ["\U0001f60a", ""]]
+    assert [line.split(" ||| ") for line in lines[:2]] == [["", ""], ["\U0001f60a", "0-0"]]
     assert lines[2].endswith(" ||| ")
     translate([str(trained), "--alignment", "words", "--num-beams", "2", "--n-best", "2", ""])
     assert capsys.readouterr().out == " ||| \n" * 2

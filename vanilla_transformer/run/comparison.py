@@ -131,9 +131,9 @@ def _score_systems(
             models[name] = {metric: without_infinities(baseline.score), "interval": ends}
             rest = systems[index + 1 :]
             for (other, texts), result in zip(rest, others, strict=True):
-                # The bootstrap of few texts hardly varies. This is the chance that either of two
-                # equal models is better in all texts in which they differ.
-                least = 2.0 ** (1 - sum(map(ne, outputs, texts)))
+                # The bootstrap of few texts hardly varies. This is the chance that one of two equal
+                # models, named beforehand, is better in all texts in which they differ.
+                least = 2.0 ** -sum(map(ne, outputs, texts))
                 p = max(float(result.p_value), least)
                 # For equal scores sacrebleu returns the least p-value, as if chance had no part.
                 p = 1.0 if result.score == baseline.score else p
