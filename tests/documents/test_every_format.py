@@ -155,9 +155,9 @@ def xliff(w):
 def qt(w):
     def message(number):
         source, target = w.pair(lambda: w.text("%1", "%n", "&amp;", "&lt;b&gt;"))
-        state = "" if target else ' type="unfinished"'
-        plural = ""
-        if w.random.random() < 0.5:
+        is_plural = w.random.random() < 0.5  # one output does for several forms until it is read
+        state, plural = "" if target and not is_plural else ' type="unfinished"', ""
+        if is_plural:
             plural, form = ' numerus="yes"', f"\n  <numerusform>{target}</numerusform>"
             target = f"{form}{form}\n"
         location = f'<location filename="File.cpp" line="{number}"/><source>{source}</source>'
