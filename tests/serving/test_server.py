@@ -436,6 +436,7 @@ def test_outputs_with_scores_confidences_and_alignments_are_those_of_the_transla
         [
             {
                 "text": OUTPUT,
+                "is_complete": True,
                 "repeated": False,
                 "untranslated": False,
                 "unknown_share": 0,
@@ -446,6 +447,7 @@ def test_outputs_with_scores_confidences_and_alignments_are_those_of_the_transla
         [
             {
                 "text": "",
+                "is_complete": True,
                 "repeated": False,
                 "untranslated": False,
                 "unknown_share": 0,
