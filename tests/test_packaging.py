@@ -42,9 +42,9 @@ def imported_by(path):
             yield node.module.partition(".")[0]
 
 
-PEERS = {"onmt", "opennmt-py", "eole"}
-"""What a conversion compares its result with where it is installed. OpenNMT-py asks for an older
-torch and Eole for much else, so no extra installs them."""
+PEERS = {"onmt", "opennmt-py", "eole", "fxtranslate"}
+"""What a conversion or an experiment compares its result with where it is installed. OpenNMT-py
+asks for an older torch and Eole for much else, so no extra installs them."""
 
 
 def test_what_is_imported_is_a_requirement_or_in_an_extra():

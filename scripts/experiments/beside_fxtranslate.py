@@ -1,5 +1,6 @@
 """Compares a student with a model of Firefox in the package fxtranslate: chrF, parts, and time.
 
+    pip install fxtranslate
     python scripts/experiments/beside_fxtranslate.py runs/enpt/model firefox-enpt test.tsv
 
 The second directory holds `model*.bin` and `vocab*.spm` of Firefox, the file lines of source, tab
