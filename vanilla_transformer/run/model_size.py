@@ -39,13 +39,12 @@ def narrow_to_size(facts: RunFacts, arguments: RunArguments) -> RunFacts:
     Raises:
         ValueError: If no width is narrow enough.
     """
-    limit, widest = arguments.model.size, facts
-    if limit is None:
+    if (limit := arguments.model.size) is None:
         return facts
     while (width := facts.sizes.d_model) > 0:
         if bytes_in_8_bits(_untrained_model(facts, arguments)) <= limit:
             return facts
-        facts = widest.narrowed(width - _STEP)
+        facts = facts.narrowed(width - _STEP)
     raise ValueError(
         f"`size` {limit:,} is too small for {facts.characters:,} different characters and the "
         "sizes that are given."

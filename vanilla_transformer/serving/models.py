@@ -182,15 +182,14 @@ class Models:
         sources = [first for first, second in self.directions if second == target]
         if not sources:
             raise RequestError(400, f"{target[:35]} is not supported")  # as for any source
-        samples = [text[:_LONGEST_SAMPLE] for text in texts]
         own = [
-            self._detected_direction(sample, sources, target) if len(sample) > _LEAST_OWN else None
-            for sample in samples
+            self._detected_direction(text, sources, target) if len(text) > _LEAST_OWN else None
+            for text in texts
         ]
         usable = [direction is None or not direction.is_foreign for direction in own]
         decided = [direction for direction in own if direction]
         if None in own:
-            together = "\n".join(compress(samples, usable))
+            together = "\n".join(compress(texts, usable))
             decided = [self._detected_direction(together, sources, target)]
         if all(direction.is_foreign for direction in decided):
             raise RequestError(
