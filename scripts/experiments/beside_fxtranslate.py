@@ -18,7 +18,6 @@ from time import process_time
 
 os.environ["OMP_NUM_THREADS"] = "1"  # torch and CTranslate2 read it when they are imported
 
-import fxtranslate
 from sacrebleu import corpus_chrf
 
 from vanilla_transformer import Translator
@@ -63,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--source-language", default="en")
     parser.add_argument("--target-language", default="pt")
     options = parser.parse_args(argv)
+    import fxtranslate  # no extra installs it, and the help text needs none
+
     lines = Path(options.test).read_text(encoding="utf-8").splitlines()
     sources, references = map(list, zip(*(line.split("\t")[:2] for line in lines), strict=True))
     student = Translator.from_pretrained(
