@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from vanilla_transformer import Translator
 from vanilla_transformer.commands.program import main
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.marked_text import marked_text, split_text
+from vanilla_transformer.documents.marked_text import MarkedText, split_text
 from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.documents.translation import translate_document
 
@@ -93,7 +93,7 @@ def test_a_name_of_code_stays(translator, code, key):
     ],
 )
 def test_a_tag_stays_around_a_placeholder(translator, source, expected):
-    marked = marked_text(split_text(source))
+    marked = MarkedText.of(split_text(source))
     output = translator.translate(marked.text, tgt_lang="de", return_links=True)
     assert place_tags(marked, output.text, output.links).write() == expected
 

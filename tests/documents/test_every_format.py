@@ -8,11 +8,12 @@ from io import BytesIO
 from random import Random
 
 import pytest
+from capital_texts import unchanged
 from transformers import GenerationConfig
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.documents.formats import FORMATS, read_document
-from vanilla_transformer.documents.marked_text import MarkedText, Tag, split_text
+from vanilla_transformer.documents.marked_text import Tag, TextTranslation, split_text
 from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.documents.translation import translate_document
 from vanilla_transformer.inference.engine_choice import Engines
@@ -306,8 +307,10 @@ def test_texts_alone_change(suffix):
         document = read_document(f"a{suffix}", source)
         assert parts(document.write([None] * len(document.texts))) == parts(source)
         if suffix not in TWO_LANGUAGES:
-            assert parts(document.write(document.texts)) == parts(source)
-        outputs = [MarkedText(capitals(text.text), text.tags) for text in document.texts]
+            assert parts(document.write(unchanged(document))) == parts(source)
+        outputs = [
+            TextTranslation(capitals(text.text), text.tags, text.edges) for text in document.texts
+        ]
         expected = build(suffix, seed, is_translated=True)
         assert parts(document.write(outputs)) == parts(expected)
 
@@ -369,7 +372,9 @@ def test_a_damaged_file_is_refused_by_its_name_or_written(suffix):
             if str(error).startswith(f"a{suffix}"):
                 continue
             raise
-        outputs = [MarkedText(capitals(text.text), text.tags) for text in document.texts]
+        outputs = [
+            TextTranslation(capitals(text.text), text.tags, text.edges) for text in document.texts
+        ]
         document.write(outputs, "de")
 
 
@@ -457,7 +462,7 @@ def test_what_a_model_does_to_placeholders_is_put_right(suffix, placeholders, ch
 )
 def test_characters_that_no_text_has_stay(name, source):
     document = read_document(name, source.encode())
-    outputs = [replace(text, text=text.text.replace("dog", "cat")) for text in document.texts]
+    outputs = [replace(text, text=text.text.replace("dog", "cat")) for text in unchanged(document)]
     assert document.write(outputs).decode() == source.replace("dog", "cat")
 
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from capital_texts import in_capitals
+from capital_texts import in_capitals, unchanged
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from mdit_py_plugins.footnote import footnote_plugin
 
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.marked_text import MarkedText
+from vanilla_transformer.documents.marked_text import TextTranslation
 from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
 from vanilla_transformer.text.token_links import TokenLinks
@@ -75,7 +75,7 @@ CAPITALS = (
 )
 def test_a_page_whose_texts_stay_is_equal_to_the_byte(source):
     document = read_document("a.md", source.encode())
-    assert document.write(document.texts) == source.encode()
+    assert document.write(unchanged(document)) == source.encode()
 
 
 def test_only_texts_change():
@@ -107,7 +107,7 @@ def test_breaks_and_codes(source, text, written):
 def test_emphasis_around_nothing_goes_and_links_and_html_stay():
     document = read_document("a.md", b"A **~~b *c*~~ d** [e](f) *<b>g</b>* h")
     (text,) = document.texts
-    emptied = MarkedText("A", tuple(replace(tag, position=1) for tag in text.tags))
+    emptied = TextTranslation("A", tuple(replace(tag, position=1) for tag in text.tags))
     assert document.write([emptied]) == b"A[](f)*<b></b>*"
 
 
@@ -246,7 +246,7 @@ def test_a_break_stays_in_its_text(source):
     document = read_document("a.md", source.encode())
     (text,) = document.texts
     assert text.text in source
-    written = document.write([replace(text, text=f"[x](y){text.text}", tags=())]).decode()
+    written = document.write([TextTranslation(f"[x](y){text.text}")]).decode()
     assert re.findall("<[^>]*>", written) == re.findall("<[^>]*>", source)
 
 
@@ -272,7 +272,7 @@ def test_emphasis_is_written_so_that_it_is_emphasis(source, output, places, writ
     document = read_document("a.md", source.encode())
     (marked,) = document.texts
     tags = [replace(tag, position=to) for tag, to in zip(marked.tags, places, strict=True)]
-    assert document.write([MarkedText(output, tuple(tags))]).decode() == written
+    assert document.write([TextTranslation(output, tuple(tags))]).decode() == written
 
 
 @pytest.mark.parametrize("sign", ["---", "+++"])
@@ -299,8 +299,8 @@ def test_values_of_the_keys_of_front_matter_are_texts_where_asked():
     document = read_document("a.md", YAML.encode(), keys)
     texts = ["a dog", "two  dogs: \u00e9", "a cat", "it's a cat", "some cats", "look"]
     assert [text.text.strip() for text in document.texts] == texts
-    assert document.write(document.texts).decode() == YAML
-    loud = [MarkedText(f"{text.text}: #1", text.tags) for text in document.texts]
+    assert document.write(unchanged(document)).decode() == YAML
+    loud = [TextTranslation(f"{text.text}: #1", text.tags, text.edges) for text in document.texts]
     written = document.write(loud).decode()
     values = yaml.safe_load(written.split("---")[1])
     expected = yaml.safe_load(YAML.split("---")[1])
@@ -344,7 +344,7 @@ BLOCKS += ["<b>x</b> y", "<div>\nz\n</div>", "a  \nb", "$m$ of n[^1]", "[^1]: no
 def test_random_pages_keep_their_structure(parts):
     source = "".join(block + space for block, space in parts)
     document = read_document("a.md", source.encode())
-    assert document.write(document.texts).decode() == source
+    assert document.write(unchanged(document)).decode() == source
     assert tree(in_capitals(document).decode()) == tree(source)
 
 

@@ -1,12 +1,12 @@
 """Messages of gettext: only translations change, and what flags say of placeholders."""
 
 import pytest
-from capital_texts import in_capitals
+from capital_texts import in_capitals, unchanged
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.marked_text import MarkedText
+from vanilla_transformer.documents.marked_text import TextTranslation
 from vanilla_transformer.text.kept import Copies, kept_spans
 from vanilla_transformer.text.memory import Pair
 
@@ -84,7 +84,7 @@ def test_a_fuzzy_message_with_another_proposal_keeps_its_former_source():
     message = '#, fuzzy\n#| msgid "Old"\nmsgid "New"\nmsgstr "{}"\n'
     content = HEADER.format("de", "UTF-8") + message
     document = read_document("a.po", content.format("Alt").encode())
-    written = document.write([MarkedText("Neu", is_doubtful=True)]).decode()
+    written = document.write([TextTranslation("Neu", is_doubtful=True)]).decode()
     assert written == content.format("Neu")
 
 
@@ -98,7 +98,7 @@ def test_a_fuzzy_translation_belongs_to_the_former_source():
 
 def test_a_fuzzy_message_whose_output_is_missing_stays_fuzzy():
     document = read_document("a.po", PO.encode())
-    outputs = [*document.texts]
+    outputs = unchanged(document)
     outputs[1] = None
     assert (
         '#, fuzzy, no-wrap\n#| msgid "Old"\nmsgid "New"\nmsgstr "Alt"'
@@ -132,7 +132,7 @@ def test_strings_are_read_as_c_reads_them(written, text, output):
 def test_any_text_returns(letters):
     text = "".join(letters)
     document = read_document("a.po", b'msgid "a"\nmsgstr ""\n')
-    written = document.write([MarkedText(text)]).replace(b"msgid", b"msgctxt").decode()
+    written = document.write([TextTranslation(text)]).replace(b"msgid", b"msgctxt").decode()
     written = written.replace("msgstr", "msgid") + 'msgstr ""'
     texts = [marked.text for marked in read_document("a.po", written.encode()).texts]
     assert texts in ([], [text.strip()], [text.strip().replace("&", "")]) or "_" in text
@@ -144,7 +144,7 @@ def test_the_encoding_is_that_of_the_header_or_becomes_utf_8():
     assert in_capitals(document) == source.replace('msgstr ""\n', 'msgstr "CAF\xc9"\n').replace(
         '"CAF\xc9"\n"L', '""\n"L'
     ).encode("latin-1")
-    written = document.write([MarkedText("\u20ac")]).decode()
+    written = document.write([TextTranslation("\u20ac")]).decode()
     assert "charset=UTF-8" in written
     assert 'msgid "caf\xe9"\nmsgstr "\u20ac"' in written
     template = HEADER.format("", "CHARSET") + 'msgid "a"\nmsgstr ""\n'
@@ -219,7 +219,10 @@ def test_flags_decide_what_a_placeholder_is(flag, text, parts):
 def test_the_sign_of_a_key_is_there_once(text, without, output, written):
     document = read_document("a.po", f'msgid "{text}"\nmsgstr ""\n'.encode())
     assert [marked.text for marked in document.texts] == [without]
-    assert document.write([MarkedText(output)]).decode() == f'msgid "{text}"\nmsgstr "{written}"\n'
+    assert (
+        document.write([TextTranslation(output)]).decode()
+        == f'msgid "{text}"\nmsgstr "{written}"\n'
+    )
 
 
 @pytest.mark.parametrize(

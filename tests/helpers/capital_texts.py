@@ -1,8 +1,15 @@
 """Documents whose texts are written in capitals, so that a test sees all that is changed."""
 
-from vanilla_transformer.documents.marked_text import MarkedText
+from dataclasses import replace
+
+from vanilla_transformer.documents.marked_text import TextTranslation
 
 
 def in_capitals(document, *arguments):
-    outputs = [MarkedText(text.text.upper(), text.tags) for text in document.texts]
+    outputs = [replace(text, text=text.text.upper()) for text in unchanged(document)]
     return document.write(outputs, *arguments)
+
+
+def unchanged(document):
+    """The texts of a document, as translations of themselves."""
+    return [TextTranslation(text.text, text.tags, text.edges) for text in document.texts]

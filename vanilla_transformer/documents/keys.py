@@ -6,8 +6,8 @@ from dataclasses import replace
 import regex
 
 from vanilla_transformer.documents.marked_text import (
-    MarkedText,
     Tag,
+    TextTranslation,
     split_edges,
     split_text,
     without_equal_edges,
@@ -87,7 +87,7 @@ class KeyText:
             marked = replace(marked, text=text, tags=_moved(marked.tags, key, -1))
         self.texts = [marked]
 
-    def write(self, outputs: Sequence[MarkedText]) -> MarkedText:
+    def write(self, outputs: Sequence[TextTranslation]) -> TextTranslation:
         """Puts the sign before the same letter, best where a word begins, or the first one."""
         (output,) = outputs
         if not self._sign:

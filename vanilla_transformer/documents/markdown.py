@@ -19,7 +19,6 @@ from vanilla_transformer.documents.marked_text import (
     Tag,
     TagKind,
     join_codes,
-    marked_text,
 )
 from vanilla_transformer.documents.places import LINE_BREAK, Place, find_place
 from vanilla_transformer.documents.tags import HTML, split_tags
@@ -329,7 +328,7 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
         else:
             items.append(Tag(0, written, _KINDS.get(side, "empty"), name))
         position += len(written)
-    return [item for item in marked_text(items).parts() if item]
+    return [item for item in MarkedText.of(items).parts() if item]
 
 
 def _join(output: MarkedText, write: Callable[[str], str]) -> str:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, count
-from typing import Literal
+from typing import Literal, Self
 
 import regex
 
@@ -26,7 +26,7 @@ class Tag:
     """A piece of markup in a text.
 
     Attributes:
-        position: Number of the text's characters before it; 0 in an `Item`: `marked_text` sets it.
+        position: Number of the text's characters before it; 0 in an `Item`, until `MarkedText.of`.
         text: The markup, as it is written.
         kind: Each "begin" has an "end".
         name: A tag that opens and the tag that closes it have the same.
@@ -42,32 +42,34 @@ class Tag:
 
 Item = str | Tag
 """A part of a text: what is between two tags, or a tag."""
+Edges = tuple[tuple[Item, ...], tuple[Item, ...]]
+"""White space and tags before a text, and behind it."""
 
 
 @dataclass(frozen=True)
 class MarkedText:
-    """A text and its tags, in their order, of which pairs are nested; or a translation of one.
-
-    Attributes:
-        edges: White space and tags before the text, and behind it. None: those of the text that it
-            is a translation of.
-        is_doubtful: Whether a person should check it, which PO, XLIFF and Qt can say.
-        is_known: Whether it is from a memory, which XLIFF can say.
-        part: Its part of the file, if that is to be written as it is.
-    """
+    """A text and its tags, in their order, of which pairs are nested, and its edges."""
 
     text: str
     tags: tuple[Tag, ...] = ()
-    edges: tuple[tuple[Item, ...], tuple[Item, ...]] | None = field(default=None, compare=False)
-    is_doubtful: bool = False
-    is_known: bool = False
-    part: str | None = None
+    edges: Edges = field(default=((), ()), compare=False)
+
+    @classmethod
+    def of(cls, items: Iterable[Item], edges: Edges = ((), ())) -> Self:
+        """Makes a text of its parts."""
+        text, tags = "", list[Tag]()
+        for item in items:
+            if isinstance(item, str):
+                text += item
+            else:
+                tags.append(replace(item, position=len(text)))
+        return cls(text, tuple(tags), edges)
 
     @property
-    def whole(self) -> "MarkedText":
+    def whole(self) -> Self:
         """The text with its edges in it."""
-        before, after = self.edges or ((), ())
-        whole = marked_text([*before, *self.parts(), *after])
+        before, after = self.edges
+        whole = MarkedText.of([*before, *self.parts(), *after])
         return replace(self, text=whole.text, tags=whole.tags, edges=((), ()))
 
     def parts(self) -> Iterator[Item]:
@@ -86,14 +88,14 @@ class MarkedText:
             part if isinstance(part, str) else TAG_SIGNS[part.kind] for part in self.parts()
         )
 
-    def with_coded(self, coded: str) -> "MarkedText":
+    def with_coded(self, coded: str) -> Self:
         """Returns another text with the same tags, each where its character is."""
         parts = re.split(TAG_SIGN, coded)
         positions = accumulate(map(len, parts))
         tags = [replace(tag, position=end) for tag, end in zip(self.tags, positions, strict=False)]
         return replace(self, text="".join(parts), tags=tuple(tags))
 
-    def without_spaces(self) -> "MarkedText":
+    def without_spaces(self) -> Self:
         """Returns a text without spaces between tags and Chinese or Japanese characters."""
         return self.with_coded(_NO_SPACE.sub("", self.coded))
 
@@ -102,6 +104,29 @@ class MarkedText:
         return "".join(
             escape(part) if isinstance(part, str) else part.text for part in self.parts()
         )
+
+
+@dataclass(frozen=True)
+class TextTranslation(MarkedText):
+    """A translation of a text, with its tags and edges.
+
+    Attributes:
+        is_doubtful: Whether a person should check it, which PO, XLIFF and Qt can say.
+        is_known: Whether it is from a memory, which XLIFF can say.
+        part: Its part of the file, if that is to be written as it is.
+    """
+
+    is_doubtful: bool = False
+    is_known: bool = False
+    part: str | None = None
+
+    def repeats(self, source: MarkedText) -> bool:
+        """Returns whether it is the text itself, with the same tags."""
+        return (self.text, self.tags) == (source.text, source.tags)
+
+
+Translations = Sequence[TextTranslation | None]
+"""The translation of each text of a document. None: the text stays."""
 
 
 def split_text(text: str) -> list[Item]:
@@ -149,29 +174,17 @@ def split_edges(items: Sequence[Item]) -> MarkedText:
         else item
         for index, item in enumerate(split[:end])
     ]
-    edges = tuple(split[:begin]), tuple(split[end:])
-    return replace(marked_text(inner[begin:]), edges=edges)
+    return MarkedText.of(inner[begin:], (tuple(split[:begin]), tuple(split[end:])))
 
 
 def without_equal_edges(source: MarkedText, target: MarkedText) -> tuple[str, str]:
     """Returns a text and its translation as a memory has them: without edges of the same tags."""
     edge_tags = [
-        [[item.text for item in edge if isinstance(item, Tag)] for edge in side.edges or ((), ())]
+        [[item.text for item in edge if isinstance(item, Tag)] for edge in side.edges]
         for side in (source, target)
     ]
     sides = (source, target) if edge_tags[0] == edge_tags[1] else (source.whole, target.whole)
     return sides[0].write(), sides[1].write()
-
-
-def marked_text(items: Iterable[Item]) -> MarkedText:
-    """Makes a text of its parts."""
-    text, tags = "", list[Tag]()
-    for item in items:
-        if isinstance(item, str):
-            text += item
-        else:
-            tags.append(replace(item, position=len(text)))
-    return MarkedText(text, tuple(tags))
 
 
 def join_codes(items: Sequence[Item]) -> list[Item]:

@@ -15,7 +15,7 @@ import regex
 from numpy.typing import NDArray
 
 from vanilla_transformer.documents.aligned_words import AlignedWords
-from vanilla_transformer.documents.marked_text import MarkedText
+from vanilla_transformer.documents.marked_text import MarkedText, TextTranslation
 from vanilla_transformer.model.tokenization_vanilla_transformer import ZERO_WIDTH
 from vanilla_transformer.text.edits import Span, stripped
 from vanilla_transformer.text.token_links import TokenLinks
@@ -25,15 +25,15 @@ _CLOSING = regex.compile(r"[\s\p{Pe}\p{Pf}\p{Po}]")
 _SPACED_SIGNS = frozenset("!?:;\u00ab\u00bb")  # French puts a space between these and a word
 
 
-def place_tags(marked: MarkedText, output: str, links: TokenLinks) -> MarkedText:
+def place_tags(marked: MarkedText, output: str, links: TokenLinks) -> TextTranslation:
     """Puts the tags of a source into its output, each of them once."""
     if not marked.tags:  # the usual case
-        return MarkedText(output)
+        return TextTranslation(output, edges=marked.edges)
     root = _tree(marked)
     root.start, root.stop = stripped(output, (0, len(output)))
     _Placement(marked, output, links).place(root)
     tags = [replace(marked.tags[old], position=position) for old, position in _in_order(root)]
-    return MarkedText(output, tuple(tags))
+    return TextTranslation(output, tuple(tags), marked.edges)
 
 
 @dataclass

@@ -12,9 +12,10 @@ from vanilla_transformer.documents.marked_text import (
     Item,
     MarkedText,
     Tag,
+    TextTranslation,
+    Translations,
     free_names,
     has_letters,
-    marked_text,
     split_edges,
 )
 from vanilla_transformer.documents.places import Document
@@ -61,7 +62,7 @@ class MessageDocument(Document):
             for index, text in enumerate(message.texts)
         ]
 
-    def settled(self, outputs: Sequence[MarkedText | None]) -> Sequence[MarkedText | None]:
+    def settled(self, outputs: Translations) -> Translations:
         """As for `Document`; where one of the texts of a message stays, all of them stay."""
         remaining, written = iter(outputs), self._document.settled(self._joined(outputs))
         return [
@@ -70,14 +71,14 @@ class MessageDocument(Document):
             for output in islice(remaining, len(message.texts))
         ]
 
-    def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
+    def write(self, outputs: Translations, language: str | None = None) -> bytes:
         """As for `Document`."""
         return self._document.write(self._joined(outputs), language)
 
-    def _joined(self, outputs: Sequence[MarkedText | None]) -> list[MarkedText | None]:
+    def _joined(self, outputs: Translations) -> list[TextTranslation | None]:
         """Returns the output of each message."""
         remaining = iter(outputs)
-        written: list[MarkedText | None] = []
+        written: list[TextTranslation | None] = []
         for message in self._messages:
             row = list(islice(remaining, len(message.texts)))
             known = [output for output in row if output]  # the others are cut off
@@ -162,21 +163,21 @@ class _Choices:
         _require(stop > 0)
         return [*parts, text[first:stop]], stop
 
-    def write(self, outputs: Sequence[MarkedText]) -> MarkedText | None:
+    def write(self, outputs: Sequence[TextTranslation]) -> TextTranslation | None:
         """Returns the message with outputs of its texts; None: one lacks a placeholder."""
-        if list(outputs) == self.texts:
-            return self._marked
+        edges = self._marked.edges
+        if all(output.repeats(own) for output, own in zip(outputs, self.texts, strict=True)):
+            return TextTranslation.of(self._marked.parts(), edges)
         remaining, texts = iter(outputs), list[MarkedText]()
         for own, contents in self.branches:
             text = next(remaining) if has_letters(own.text) else own
             if any(name not in text.text for name in contents):
                 return None
             texts.append(text)
-        return marked_text(self._written(len(texts) - 1, texts))
+        return TextTranslation.of(self._written(len(texts) - 1, texts), edges)
 
     def _written(self, index: int, texts: Sequence[MarkedText]) -> Iterator[Item]:
-        own, contents = self.branches[index]
-        before, after = texts[index].edges or own.edges or ((), ())
+        contents, (before, after) = self.branches[index].contents, texts[index].edges
         apostrophe = "'" if self._doubles_all else "'(?=[{}#])"
         for item in (*before, *texts[index].parts(), *after):
             if isinstance(item, Tag):

@@ -5,7 +5,13 @@ from itertools import chain
 
 import regex
 
-from vanilla_transformer.documents.marked_text import Item, MarkedText, Tag, free_names, marked_text
+from vanilla_transformer.documents.marked_text import (
+    Item,
+    MarkedText,
+    Tag,
+    TextTranslation,
+    free_names,
+)
 
 _BEFORE, _BEHIND = (
     regex.compile(r"$|[\s\p{Ps}\p{Pi}\p{Pd}\p{S}\"'/]"),
@@ -33,7 +39,7 @@ def name_tags(marked: MarkedText) -> tuple[MarkedText, Names]:
             items.append(name)
     if not names:
         return marked, {}
-    return marked_text(items), names
+    return MarkedText.of(items, marked.edges), names
 
 
 def _stands_for_word(text: str, tag: Tag) -> bool:
@@ -42,11 +48,11 @@ def _stands_for_word(text: str, tag: Tag) -> bool:
     return tag.kind == "empty" and bool(_BEFORE.match(before) and _BEHIND.match(behind))
 
 
-def with_named_tags(marked: MarkedText, names: Names) -> MarkedText:
-    """Returns a text with the tags that its placeholders stand for; all others come last."""
+def with_named_tags(marked: TextTranslation, names: Names) -> TextTranslation:
+    """Returns a translation with the tags of its placeholders; all others come last."""
     items, left = list[Item](), dict(names)
     for part in marked.parts():
         pieces = regex.split(r"(\{\d+\})", part) if isinstance(part, str) else [part]
         for piece in pieces:
             items += left.pop(piece, [piece]) if isinstance(piece, str) else [piece]
-    return marked_text([*items, *chain.from_iterable(left.values())])
+    return TextTranslation.of([*items, *chain.from_iterable(left.values())], marked.edges)

@@ -4,11 +4,11 @@ import html
 import io
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from itertools import islice
 
-from vanilla_transformer.documents.marked_text import MarkedText, has_letters
+from vanilla_transformer.documents.marked_text import Translations, has_letters
 from vanilla_transformer.documents.places import Document, FileTemplate, FileText, decode_markup
 from vanilla_transformer.documents.xml import XmlFile
 from vanilla_transformer.documents.xml_schemas import XmlSchema
@@ -48,7 +48,7 @@ class PackedDocument(Document):
             for text in dict.fromkeys(member.compared)
         ]
 
-    def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
+    def write(self, outputs: Translations, language: str | None = None) -> bytes:
         """As for `Document`; these files do not name a language."""
         remaining, result = iter(outputs), io.BytesIO()
         written = {

@@ -6,7 +6,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from vanilla_transformer.documents.marked_text import Item, MarkedText, has_letters, split_edges
+from vanilla_transformer.documents.marked_text import (
+    Item,
+    MarkedText,
+    TextTranslation,
+    Translations,
+    has_letters,
+    split_edges,
+)
 from vanilla_transformer.text.edits import Edit, Span, apply_edits
 from vanilla_transformer.text.memory import Pair
 
@@ -56,17 +63,14 @@ class Place(FileText):
     escape: Callable[[str], str] = str
     encode: Callable[[str], str] = str
 
-    def write(self, whole: MarkedText) -> str:
+    def write(self, whole: TextTranslation) -> str:
         """Returns the part of the file with an output and its edges, as a format has it."""
         return self.encode(whole.write(self.escape))
 
-    def with_edges(self, output: MarkedText) -> MarkedText:
-        """Returns an output with what is at its edges, or at those of the text.
 
-        A stored translation has the spaces that a person gave it.
-        """
-        whole = replace(output, edges=output.edges or self.text.edges).whole
-        return whole if output.is_known else whole.without_spaces()
+def whole_of(output: TextTranslation) -> TextTranslation:
+    """Returns an output with its edges in it; a stored one keeps the spaces of a person."""
+    return output.whole if output.is_known else output.whole.without_spaces()
 
 
 class Document(ABC):
@@ -95,12 +99,12 @@ class Document(ABC):
         """The texts to translate."""
         return [row.text for row in self.rows]
 
-    def settled(self, outputs: Sequence[MarkedText | None]) -> Sequence[MarkedText | None]:
+    def settled(self, outputs: Translations) -> Translations:
         """Returns what `write` makes of outputs for each text; None: the text stays."""
         return outputs
 
     @abstractmethod
-    def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
+    def write(self, outputs: Translations, language: str | None = None) -> bytes:
         """Returns the file with an output for each of its texts; None: the text stays.
 
         The file names the language of the outputs if its format can.
@@ -129,11 +133,11 @@ class FileTemplate(Document):
             for place in places
         ]
 
-    def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
+    def write(self, outputs: Translations, language: str | None = None) -> bytes:
         """As for `Document`."""
         return self.join(outputs, language).encode(self._encoding, "xmlcharrefreplace")
 
-    def join(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> str:
+    def join(self, outputs: Translations, language: str | None = None) -> str:
         """Returns the file as a text; see `write`."""
         edits: list[Edit] = []
         for place, output in zip(self._places, outputs, strict=True):
@@ -141,12 +145,12 @@ class FileTemplate(Document):
             while first and edits[first - 1].begin >= place.begin:
                 first -= 1  # it lies within a tag of this place
             inner = edits[first:]
-            if output is None or (output == place.text and not place.rewrites):
-                written = self._part((place.begin, place.end), inner)
-            elif output.part is not None:
+            if output and output.part is not None:
                 written = output.part
+            elif output is None or (output.repeats(place.text) and not place.rewrites):
+                written = self._part((place.begin, place.end), inner)
             else:
-                whole = place.with_edges(output)
+                whole = whole_of(output)
                 tags = (
                     replace(tag, text=self._part(tag.span, inner)) if tag.span else tag
                     for tag in whole.tags

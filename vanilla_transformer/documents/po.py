@@ -8,8 +8,14 @@ from functools import partial
 from gettext import c2py
 from itertools import islice
 
-from vanilla_transformer.documents.marked_text import MarkedText, split_text
-from vanilla_transformer.documents.places import FileTemplate, Place, decode_text, find_place
+from vanilla_transformer.documents.marked_text import TextTranslation, Translations, split_text
+from vanilla_transformer.documents.places import (
+    FileTemplate,
+    Place,
+    decode_text,
+    find_place,
+    whole_of,
+)
 from vanilla_transformer.text.edits import Edit, Span, apply_edits
 from vanilla_transformer.text.memory import Pair
 
@@ -74,15 +80,15 @@ class PoFile(FileTemplate):
         super().__init__(source, in_all, encoding)
         self.language = language[1] if language else ""
 
-    def settled(self, outputs: Sequence[MarkedText | None]) -> list[MarkedText | None]:
+    def settled(self, outputs: Translations) -> list[TextTranslation | None]:
         """As for `Document`; a message gets all of its forms, or none."""
-        remaining, settled = iter(outputs), list[MarkedText | None]()
+        remaining, settled = iter(outputs), list[TextTranslation | None]()
         for _, places in self._messages:
             row = list(islice(remaining, len(places)))
             settled += row if all(row) else [None for _ in row]
         return settled
 
-    def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
+    def write(self, outputs: Translations, language: str | None = None) -> bytes:
         """As for `Document`."""
         remaining, edits = iter(self.settled(outputs)), list[Edit]()
         for message, places in self._messages:
@@ -172,7 +178,7 @@ def _comments_of(kind: str, message: re.Match[str]) -> str:
 
 
 def _edits(
-    message: re.Match[str], places: Sequence[Place], outputs: Sequence[MarkedText]
+    message: re.Match[str], places: Sequence[Place], outputs: Sequence[TextTranslation]
 ) -> Iterator[Edit]:
     """Yields the edits that write the outputs of a message, in order."""
     is_doubtful = any(output.is_doubtful for output in outputs)
@@ -183,7 +189,7 @@ def _edits(
             behind = message.end("comments")
             yield Edit(behind, behind, "#, fuzzy\n")
     for place, output in zip(places, outputs, strict=True):
-        old, new = message.string[place.begin : place.end], place.write(place.with_edges(output))
+        old, new = message.string[place.begin : place.end], place.write(whole_of(output))
         if not is_doubtful or _text_of(old) != _text_of(new):
             yield Edit(place.begin, place.end, new)
 

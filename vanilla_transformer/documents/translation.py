@@ -8,7 +8,13 @@ from typing import Any
 
 from transformers.utils import logging
 
-from vanilla_transformer.documents.marked_text import Item, MarkedText, Tag, marked_text
+from vanilla_transformer.documents.marked_text import (
+    Item,
+    MarkedText,
+    Tag,
+    TextTranslation,
+    Translations,
+)
 from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
 from vanilla_transformer.documents.places import Document, FileText
@@ -37,11 +43,11 @@ class MarkedJob:
     """
 
     texts: Sequence[MarkedText]
-    answers: Sequence[MarkedText | None]
+    answers: Translations
     job: Job
     language: str | None = None
 
-    def place_tags(self, outputs: Sequence[Translation]) -> list[MarkedText]:
+    def place_tags(self, outputs: Sequence[Translation]) -> list[TextTranslation]:
         """Returns the outputs of the job with the tags of their texts."""
         rows = zip(self.texts, self.answers, self.job.texts, outputs, strict=True)
         return [answer or _with_output(text, asked, output) for text, answer, asked, output in rows]
@@ -60,7 +66,7 @@ class TranslatedDocument:
 
     content: bytes
     outputs: Sequence[Translation]
-    written: Sequence[MarkedText | None]
+    written: Translations
     untranslated: Sequence[str]
 
 
@@ -69,7 +75,7 @@ def translate_document(
     document: Document,
     *,
     memories: Sequence[Memory] = (),
-    existing: Sequence[MarkedText | None] = (),
+    existing: Translations = (),
     fuzzy_below: int = 0,
     progress: bool = False,
     **options: Any,
@@ -112,7 +118,7 @@ def plan_document(
     document: Document,
     options: TranslateOptions,
     memories: Sequence[Memory] = (),
-    existing: Sequence[MarkedText | None] = (),
+    existing: Translations = (),
     target: str | None = None,
 ) -> MarkedJob:
     """Decides all of the translation of a document.
@@ -133,7 +139,7 @@ def plan_marked(
     options: TranslateOptions,
     memories: Sequence[Memory] = (),
     marks_doubt: bool = False,
-    existing: Sequence[MarkedText | None] = (),
+    existing: Translations = (),
 ) -> MarkedJob:
     """Decides all of the translation of texts with tags, each sentence alone.
 
@@ -160,10 +166,10 @@ def plan_marked(
 
 def _decide(
     row: FileText,
-    existing: MarkedText | None,
+    existing: TextTranslation | None,
     memories: Sequence[Memory],
     found: MemoryUse | None,
-) -> tuple[MarkedText | None, MemoryUse | None]:
+) -> tuple[TextTranslation | None, MemoryUse | None]:
     """Decides the answer that a text has before its translation, and the use of a memory for it.
 
     The first rule that fits decides:
@@ -184,7 +190,7 @@ def _decide(
     return None, None
 
 
-def _with_output(marked: MarkedText, asked: JobText, output: Translation) -> MarkedText:
+def _with_output(marked: MarkedText, asked: JobText, output: Translation) -> TextTranslation:
     """Returns an output with the tags of its text, or the proposal with words of the output."""
     use, links = asked.former, output.links or NO_LINKS
     if use and use.is_repaired and output.is_complete and not output.untranslated:
@@ -195,17 +201,17 @@ def _with_output(marked: MarkedText, asked: JobText, output: Translation) -> Mar
     return with_named_tags(place_tags(named, output.text, links), names)
 
 
-def _answer(text: MarkedText, use: MemoryUse | None) -> MarkedText | None:
+def _answer(text: MarkedText, use: MemoryUse | None) -> TextTranslation | None:
     """Returns the translation that a memory has. None: it has none, or a proposal of other tags."""
     if use is None or use.answer is None:
         return None
     marked, is_exact = _with_tags_of(text, use.answer), use.suggestion.is_exact
     if marked is None and is_exact:
         marked = _with_own_tags(text, use.answer)
-    return marked and replace(marked, edges=text.edges, is_known=True, is_doubtful=not is_exact)
+    return marked and replace(marked, is_known=True, is_doubtful=not is_exact)
 
 
-def _with_tags_of(text: MarkedText, target: str) -> MarkedText | None:
+def _with_tags_of(text: MarkedText, target: str) -> TextTranslation | None:
     """Returns a translation with the tags of its text. None: it has others."""
     left, items = list(text.tags), list[Item]()
     written = "|".join(re.escape(tag.text) for tag in left if tag.text) or "(?!)"
@@ -216,13 +222,13 @@ def _with_tags_of(text: MarkedText, target: str) -> MarkedText | None:
         elif index % 2:
             return None
         items.append(same or part)
-    translated = marked_text(items)
+    translated = TextTranslation.of(items, text.edges)
     # Parts of a text that look like tags are the same on both sides, too.
     alike = [sorted(match[0] for match in _TAG.finditer(side.text)) for side in (translated, text)]
     return None if left or alike[0] != alike[1] else translated
 
 
-def _with_own_tags(text: MarkedText, target: str) -> MarkedText:
+def _with_own_tags(text: MarkedText, target: str) -> TextTranslation:
     """Returns a translation of an equal text with the tags that a person gave it."""
     kinds = {match[1]: type(tag) for tag in text.tags if (match := _TAG.match(tag.text))}
     items, last = list[Item](), 0
@@ -230,7 +236,7 @@ def _with_own_tags(text: MarkedText, target: str) -> MarkedText:
         make = kinds.get(match[1], Tag)
         items += [target[last : match.start()], make(0, match[0])]
         last = match.end()
-    return marked_text([*items, target[last:]])
+    return TextTranslation.of([*items, target[last:]], text.edges)
 
 
 def target_of_document(document: Document, target: str | None) -> str | None:
@@ -256,7 +262,7 @@ def write_document(
         fuzzy_below: Outputs of a lower quality are marked as doubtful, as translations of similar
             texts are.
     """
-    made, written = list(outputs), list[MarkedText | None]()
+    made, written = list(outputs), list[TextTranslation | None]()
     for index, (marked, output) in enumerate(
         zip(planned.place_tags(outputs), outputs, strict=True)
     ):

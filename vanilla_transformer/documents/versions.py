@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from rapidfuzz.distance import Indel
 from transformers.utils import logging
 
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.marked_text import MarkedText
+from vanilla_transformer.documents.marked_text import TextTranslation
 from vanilla_transformer.documents.places import Document, FileText
 from vanilla_transformer.text.memory import Memory, Pair
 
@@ -19,7 +18,7 @@ logger = logging.get_logger(__name__)
 
 def read_versions(
     previous: str, existing: str, document: Document, front_matter: Collection[str] = ()
-) -> tuple[list[MarkedText | None], Memory]:
+) -> tuple[list[TextTranslation | None], Memory]:
     """Returns the translations of a former version that the texts of a document keep, and all.
 
     None: the former version does not have the text, or in another place. Where texts have names,
@@ -48,13 +47,16 @@ def read_versions(
                 )
     elif left:
         logger.warning(f"{existing}: what it has in {', '.join(left)} is not in {previous}.")
-    names, former = _former_names(sources, own), list[MarkedText | None]()
+    names, former = _former_names(sources, own), list[TextTranslation | None]()
     for name, message in own.items():
         source, target = sources.get(names.get(name), message), targets.get(names.get(name), ())
         part = target[0].part if target and source[0].part == message[0].part else None
         # With other branches (plural forms) than the source, it stays one part.
         rows = target if _fit(message, target) else message if part else ()
-        written = [replace(row.text, edges=None, is_known=True, part=part) for row in rows]
+        written = [
+            TextTranslation(row.text.text, row.text.tags, own.text.edges, is_known=True, part=part)
+            for own, row in zip(message, rows, strict=False)
+        ]
         former += written or [None for _ in message]
     return former, Memory(
         Pair(row.text.write(), translated.text.write())

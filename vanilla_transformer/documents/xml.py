@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from xml.parsers import expat
 
-from vanilla_transformer.documents.marked_text import MarkedText
+from vanilla_transformer.documents.marked_text import Translations
 from vanilla_transformer.documents.places import FileTemplate, Place, decode_markup
 from vanilla_transformer.documents.xml_elements import find_blocks
 from vanilla_transformer.documents.xml_schemas import ATTRIBUTES, XmlSchema
@@ -55,7 +55,7 @@ class XmlFile(FileTemplate):
                 begin = tags[0].start(1) if tags[0][1] else tags[0].end()
                 self._named = begin, tags[0].end(), attribute
 
-    def join(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> str:
+    def join(self, outputs: Translations, language: str | None = None) -> str:
         """As for `FileTemplate`."""
         text = super().join(outputs)
         if not language or self.language or not self._named:

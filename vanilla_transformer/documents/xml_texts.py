@@ -10,7 +10,14 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from vanilla_transformer.documents.marked_text import Item, MarkedText, Tag, TagKind, split_text
+from vanilla_transformer.documents.marked_text import (
+    Item,
+    MarkedText,
+    Tag,
+    TagKind,
+    TextTranslation,
+    split_text,
+)
 from vanilla_transformer.documents.places import Place, find_place
 from vanilla_transformer.documents.xml_elements import Element
 from vanilla_transformer.documents.xml_schemas import XmlSchema
@@ -64,9 +71,9 @@ class XmlPlace(Place):
     prefix: str
     run: str
     breaks: Sequence[str]
-    frame: Callable[[MarkedText], Sequence[str]] = lambda _: ("", "")
+    frame: Callable[[TextTranslation], Sequence[str]] = lambda _: ("", "")
 
-    def write(self, whole: MarkedText) -> str:
+    def write(self, whole: TextTranslation) -> str:
         """As for `Place`: with runs around texts, and what is around the output."""
         begin = f"<{self.prefix}{self.schema.run_text}>"
         written = []

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from vanilla_transformer.documents.marked_text import MarkedText, without_equal_edges
+from vanilla_transformer.documents.marked_text import TextTranslation, without_equal_edges
 from vanilla_transformer.documents.places import Place
 from vanilla_transformer.documents.xml_elements import Element
 from vanilla_transformer.documents.xml_texts import BlockReader
@@ -72,7 +72,7 @@ class UnitReader:
                 begin = own.end
 
     def _frame(
-        self, unit: Element, target: Element, own: Element, begin: int, output: MarkedText
+        self, unit: Element, target: Element, own: Element, begin: int, output: TextTranslation
     ) -> Sequence[str]:
         """Returns the parts of a unit around an output, which is written in each variant.
 
@@ -142,7 +142,7 @@ def _is_finished(unit: Element, target: Element) -> bool:
     return state in ("vanished", "obsolete") or (target.has_content and not is_asked)
 
 
-def _state_of(unit: str, output: MarkedText) -> str:
+def _state_of(unit: str, output: TextTranslation) -> str:
     """Returns the attributes of a unit of XLIFF 2 or 1.2, or of Qt, with such a translation."""
     if unit == "message":
         return ' type="unfinished"' if output.is_doubtful else ""
