@@ -25,8 +25,8 @@ from sacrebleu import corpus_bleu, corpus_chrf
 from vanilla_transformer import Translator
 from vanilla_transformer.data.lexical_alignment import Lexicon
 from vanilla_transformer.data.term_rows import aligned_terms
+from vanilla_transformer.grouping import map_grouped
 from vanilla_transformer.inference.glossaries import as_glossary
-from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.kept import Copies, kept_spans
 from vanilla_transformer.text.terms import Glossary, Match, Term, missing_targets
 from vanilla_transformer.training.metrics import score_tokenizer

@@ -9,12 +9,12 @@ from made_up_language import arguments
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.adapt.adaptation_data import split_data
 from vanilla_transformer.adapt.options import AdaptArguments
+from vanilla_transformer.columns import with_languages
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.preparation import load_data, prepare_texts
-from vanilla_transformer.text.columns import with_languages
 
 
 def pairs_of(rows):

@@ -3,11 +3,11 @@
 from datasets import Dataset
 
 from vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.columns import with_languages
 from vanilla_transformer.data import memory_rows
 from vanilla_transformer.data.memory_rows import annotate_memory, has_similar_pairs
 from vanilla_transformer.data.placeholders import with_placeholders
 from vanilla_transformer.data.term_rows import annotate_terms
-from vanilla_transformer.text.columns import with_languages
 
 TOKEN = "<|memory|>"
 

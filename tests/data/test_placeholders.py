@@ -3,13 +3,13 @@
 import pytest
 from datasets import Dataset
 
+from vanilla_transformer.columns import LINKS
 from vanilla_transformer.data.placeholders import share_of_placeholders, with_placeholders
 from vanilla_transformer.model.tokenization_vanilla_transformer import (
     KINDS,
     PLACEHOLDERS,
     VanillaTransformerTokenizer,
 )
-from vanilla_transformer.text.columns import LINKS
 from vanilla_transformer.text.readings import StandIns
 
 

@@ -5,8 +5,8 @@ from itertools import product
 
 from datasets import Dataset
 
+from vanilla_transformer.columns import with_languages
 from vanilla_transformer.data.term_rows import annotate_terms
-from vanilla_transformer.text.columns import with_languages
 
 DETERMINERS = {"the": "die", "no": "keine", "my": "meine", "one": "eine"}
 NOUNS = {

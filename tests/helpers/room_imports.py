@@ -8,6 +8,8 @@ _IMPORTS = {
     "extras": "",
     "progress": "",
     "language_tags": "extras",
+    "columns": "language_tags",
+    "grouping": "",
     "options": "names",
     "command_line": "options",
     "rules": "options",
@@ -19,31 +21,35 @@ _IMPORTS = {
     "text": "extras language_tags model tokenizer_sides",
     "files": "names extras language_tags",
     "weights": "model tokenizer_sides",
-    "batches": "progress language_tags model tokenizer_sides text files",
-    "data": "names language_tags options rules model tokenizer_sides text files",
-    "training": "names extras progress language_tags options rules model search text files batches",
+    "batches": "progress language_tags columns grouping model tokenizer_sides text files",
+    "data": "names language_tags columns options rules model tokenizer_sides text files",
+    "training": (
+        "names extras progress language_tags columns options rules model search text files batches"
+    ),
     "interop": "names extras progress model search tokenizer_sides files weights",
     "browser": "names language_tags model web search tokenizer_sides text files interop",
     "inspection": "model tokenizer_sides",
     "inference": (
-        "names extras progress language_tags options model search tokenizer_sides text files "
-        "weights"
+        "names extras progress language_tags grouping options model search tokenizer_sides text "
+        "files weights"
     ),
     "run": (
-        "names extras progress language_tags options command_line rules model search "
+        "names extras progress language_tags columns options command_line rules model search "
         "tokenizer_sides text files batches data training inference"
     ),
     "adapt": (
-        "names progress language_tags options rules model text files data training interop "
+        "names progress language_tags columns options rules model files data training interop "
         "inference run"
     ),
-    "distil": ("names progress options language_tags rules text files data training inference run"),
+    "distil": (
+        "names progress options language_tags columns rules text files data training inference run"
+    ),
     "documents": "extras language_tags model text files inference",
     "__init__": "model registration text files batches data inference documents",
     "serving": "language_tags options model web text files inference documents __init__",
     "page": "names options model tokenizer_sides files inspection inference",
     "commands": (
-        "names extras progress options command_line rules registration search "
+        "names extras progress columns options command_line rules registration search "
         "tokenizer_sides text files weights data training interop browser inspection inference "
         "run adapt distil documents __init__ serving page"
     ),

@@ -9,11 +9,11 @@ from datasets import Dataset
 from made_up_language import arguments, main
 from transformers import GenerationConfig
 
+from vanilla_transformer.columns import with_languages
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.run.evaluation import evaluate_model
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
-from vanilla_transformer.text.columns import with_languages
 
 SEARCHES = {
     "defaults": {},

@@ -11,6 +11,7 @@ from unicodedata import normalize
 from datasets import Dataset
 
 from vanilla_transformer.adapt.options import GENERAL, AdaptArguments
+from vanilla_transformer.columns import languages_of_rows
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.corpus_entries import shares_of
@@ -20,7 +21,6 @@ from vanilla_transformer.files.file_contents import text_digest
 from vanilla_transformer.files.text_files import as_cell, on_one_line, read_lines
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.progress import print_message
-from vanilla_transformer.text.columns import languages_of_rows
 
 GENERAL_VALIDATION, GENERAL_TEST = f"{GENERAL}-validation", f"{GENERAL}-test"
 _OF_TRAINING = (

@@ -17,6 +17,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from vanilla_transformer.batches.shards import Shards, make_shards
+from vanilla_transformer.columns import LINKS, languages_of
 from vanilla_transformer.files.atomic_files import explained_full_disk
 from vanilla_transformer.files.file_contents import (
     content_digest,
@@ -26,6 +27,7 @@ from vanilla_transformer.files.file_contents import (
     text_digest,
 )
 from vanilla_transformer.files.tables import cache_folder
+from vanilla_transformer.grouping import map_grouped
 from vanilla_transformer.language_tags import closest_tag
 from vanilla_transformer.model.directions import (
     Direction,
@@ -35,8 +37,6 @@ from vanilla_transformer.model.directions import (
     tags_of_sources,
 )
 from vanilla_transformer.progress import Progress
-from vanilla_transformer.text.columns import LINKS, languages_of
-from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.token_words import without_first_word, words_of_encoding
 from vanilla_transformer.text.word_alignment import parse_links, token_links
 from vanilla_transformer.tokenizer_sides import call_tokenizer, target_side

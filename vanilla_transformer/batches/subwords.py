@@ -17,8 +17,8 @@ from torch.utils import data
 from transformers import PreTrainedTokenizerBase
 
 from vanilla_transformer.batches.encoding import RowDirections
+from vanilla_transformer.columns import LINKS
 from vanilla_transformer.model.directions import in_language
-from vanilla_transformer.text.columns import LINKS
 from vanilla_transformer.text.edits import Span
 from vanilla_transformer.text.token_words import without_first_word
 from vanilla_transformer.text.word_alignment import parse_links, token_links, words_of_spans

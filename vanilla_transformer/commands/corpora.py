@@ -36,10 +36,10 @@ def parse(words: Sequence[str]) -> DataArguments:
 
 def run(data: DataArguments) -> None:
     """Reads the corpora, and prints counts and examples."""
+    from vanilla_transformer.columns import split_tag
     from vanilla_transformer.data.corpus_reports import count_reasons, dropped_examples
     from vanilla_transformer.data.near_twins import is_twin, memory_of_sources
     from vanilla_transformer.data.parallel_data import load_tables
-    from vanilla_transformer.text.columns import split_tag
 
     tables = load_tables(data)
     for corpus, table in tables.get("train", []):

@@ -9,9 +9,9 @@ import regex
 from datasets import Dataset, concatenate_datasets
 from numpy.typing import NDArray
 
+from vanilla_transformer.columns import languages_of
 from vanilla_transformer.data.file_formats import map_rows
 from vanilla_transformer.text.capitals import to_title, to_upper
-from vanilla_transformer.text.columns import languages_of
 
 _WORDS = regex.compile(
     r"(?<!\S)(?!--?\p{L}|\S*\p{L}[.:]+\p{L}{2})[^\s\d<>{}\[\]$%@\\/_#&|=]+(?!\S)"

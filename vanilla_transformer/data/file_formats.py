@@ -26,6 +26,7 @@ from datasets import (
 from datasets.fingerprint import Hasher
 from datasets.table import MemoryMappedTable
 
+from vanilla_transformer.columns import LANGUAGE_COLUMNS, LINKS
 from vanilla_transformer.data.arguments import FORMATS
 from vanilla_transformer.data.corpus_entries import Corpus
 from vanilla_transformer.files.atomic_files import explained_full_disk
@@ -33,7 +34,6 @@ from vanilla_transformer.files.file_contents import content_digest, readers_dige
 from vanilla_transformer.files.tables import cache_folder, write_tables
 from vanilla_transformer.files.text_files import read_line_pairs, read_lines, suffix_of
 from vanilla_transformer.files.tmx import read_tmx
-from vanilla_transformer.text.columns import LANGUAGE_COLUMNS, LINKS
 from vanilla_transformer.text.word_alignment import parse_links
 from vanilla_transformer.text.words import aligner_words
 

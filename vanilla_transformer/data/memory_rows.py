@@ -11,8 +11,8 @@ from typing import Any
 
 from datasets import Dataset
 
+from vanilla_transformer.columns import languages_of, split_tag
 from vanilla_transformer.data.file_formats import map_rows
-from vanilla_transformer.text.columns import languages_of, split_tag
 from vanilla_transformer.text.memory import (
     LEAST_READ,
     LEAST_SIMILARITY,

@@ -8,8 +8,8 @@ from typing import Any
 from datasets import Dataset
 from transformers.utils import logging
 
+from vanilla_transformer.columns import split_tag
 from vanilla_transformer.data.file_formats import map_rows
-from vanilla_transformer.text.columns import split_tag
 from vanilla_transformer.text.memory import Memory, Pair
 
 logger = logging.get_logger(__name__)

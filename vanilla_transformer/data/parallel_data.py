@@ -12,6 +12,7 @@ import numpy as np
 from datasets import Dataset, DatasetDict, Features, List, Value, concatenate_datasets
 from transformers.utils import logging
 
+from vanilla_transformer.columns import LANGUAGE_COLUMNS, languages_of_rows, split_tag
 from vanilla_transformer.data.arguments import LIMITS, DataArguments
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.corpus_entries import SPLITS, Corpus, shares_of
@@ -27,7 +28,6 @@ from vanilla_transformer.data.near_twins import is_twin, memory_of_sources
 from vanilla_transformer.files.file_contents import content_digest, text_digest
 from vanilla_transformer.files.text_files import suffix_of
 from vanilla_transformer.language_tags import Languages
-from vanilla_transformer.text.columns import LANGUAGE_COLUMNS, languages_of_rows, split_tag
 from vanilla_transformer.text.memory import Memory
 
 logger = logging.get_logger(__name__)

@@ -6,9 +6,9 @@ import numpy as np
 from datasets import Dataset
 from transformers.utils import logging
 
+from vanilla_transformer.columns import LINKS
 from vanilla_transformer.data.file_formats import map_rows
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, PLACEHOLDERS
-from vanilla_transformer.text.columns import LINKS
 from vanilla_transformer.text.readings import StandIns
 
 logger = logging.get_logger(__name__)

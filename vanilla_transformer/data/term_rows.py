@@ -13,12 +13,12 @@ import regex
 from datasets import Dataset
 from numpy.typing import NDArray
 
+from vanilla_transformer.columns import languages_of, split_tag
 from vanilla_transformer.data.cased_copies import drawn_rows
 from vanilla_transformer.data.file_formats import map_rows
 from vanilla_transformer.data.lexical_alignment import Floats, Lexicon, Words
 from vanilla_transformer.language_tags import Languages
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN
-from vanilla_transformer.text.columns import languages_of, split_tag
 from vanilla_transformer.text.edits import Span, apply_edits, meets
 from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.languages import is_spaced_script_at

@@ -11,6 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from vanilla_transformer.columns import references_of
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.distil.filters import judged
@@ -30,7 +31,6 @@ from vanilla_transformer.language_tags import Languages
 from vanilla_transformer.progress import print_message
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.parsing import RunArguments
-from vanilla_transformer.text.columns import references_of
 from vanilla_transformer.training.metrics import as_lists
 
 LAYERS = {"encoder_layers": 6, "decoder_layers": 2}

@@ -10,6 +10,7 @@ from typing import Any
 from datasets import Dataset
 from huggingface_hub import ModelCard
 
+from vanilla_transformer.columns import with_languages
 from vanilla_transformer.distil.labels import Labels
 from vanilla_transformer.files.atomic_files import write_atomic
 from vanilla_transformer.files.loading import load_model
@@ -20,7 +21,6 @@ from vanilla_transformer.progress import without_messages
 from vanilla_transformer.run.comparison import SIGNIFICANT, compare_outputs, describe_comparison
 from vanilla_transformer.run.model_size import bytes_in_8_bits
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
-from vanilla_transformer.text.columns import with_languages
 
 _TIMED = 32  # texts whose time is measured
 _FAR = 0.9

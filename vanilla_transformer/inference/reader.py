@@ -6,6 +6,7 @@ from functools import cached_property, lru_cache, partial
 from typing import Any
 from unicodedata import normalize
 
+from vanilla_transformer.grouping import map_grouped
 from vanilla_transformer.inference.engines import Hypothesis, Ids
 from vanilla_transformer.inference.job import Job, JobText
 from vanilla_transformer.inference.segments import (
@@ -22,7 +23,6 @@ from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.model.directions import Direction, in_language, tags_of_sources
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, TERM_TOKENS
 from vanilla_transformer.text.edits import Edit, Span, meets, stripped
-from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.kept import Copies
 from vanilla_transformer.text.lines import Line, count_characters, split_lines
 from vanilla_transformer.text.memory import Suggestion, memory_suffix

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from vanilla_transformer.grouping import map_grouped
 from vanilla_transformer.inference.constrained import TermIds, ids_of_term, search_with_terms
 from vanilla_transformer.inference.engines import OnBatch
 from vanilla_transformer.inference.job import Call
 from vanilla_transformer.inference.segments import Output, Segment, Source
 from vanilla_transformer.inference.steps import Outputs, Steps, edited
 from vanilla_transformer.model.directions import FirstTokens
-from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.languages import words_have_spaces
 from vanilla_transformer.text.printf import edits_to_number, may_be_numbered
 from vanilla_transformer.text.repetition import tokens_not_repeated

@@ -17,6 +17,7 @@ from vanilla_transformer.files.loading import (
     load_tokenizer,
 )
 from vanilla_transformer.files.model_directory import check_model_directory
+from vanilla_transformer.grouping import map_grouped
 from vanilla_transformer.inference.defects import Defects
 from vanilla_transformer.inference.engine_choice import (
     Engine,
@@ -54,7 +55,6 @@ from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
 from vanilla_transformer.progress import Progress
 from vanilla_transformer.search import Search, SearchError, learned_positions
-from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.memory import Memory
 
 logger = logging.get_logger(__name__)

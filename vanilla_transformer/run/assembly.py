@@ -17,6 +17,7 @@ from vanilla_transformer.batches.encoding import RowDirections
 from vanilla_transformer.batches.mixing import Mixture
 from vanilla_transformer.batches.subwords import SampledSubwords
 from vanilla_transformer.batches.token_budget import token_lengths
+from vanilla_transformer.columns import languages_of_rows, references_of
 from vanilla_transformer.data.near_twins import TWIN, WITHOUT_TWINS
 from vanilla_transformer.files.loading import load_weights
 from vanilla_transformer.model.modeling_vanilla_transformer import (
@@ -29,7 +30,6 @@ from vanilla_transformer.run.evaluation import score_training
 from vanilla_transformer.run.loading import load_teachers
 from vanilla_transformer.run.plan import PREFIXES, RunPlan
 from vanilla_transformer.run.shared_work import compute_on_main_process
-from vanilla_transformer.text.columns import languages_of_rows, references_of
 from vanilla_transformer.training.callbacks import CompletePushes, SubwordEpochs
 from vanilla_transformer.training.metrics import GenerationMetrics, Scored
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage

@@ -10,6 +10,7 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers.utils import logging
 
+from vanilla_transformer.columns import languages_of_rows, references_of, with_languages
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.near_twins import TWIN, WITHOUT_TWINS, mark_twins
 from vanilla_transformer.data.parallel_data import load_parallel_data, warn_of_swapped_columns
@@ -24,7 +25,6 @@ from vanilla_transformer.progress import Progress, shows_bars
 from vanilla_transformer.run.calibration import calibrate
 from vanilla_transformer.run.comparison import ModelComparison, compare_outputs
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
-from vanilla_transformer.text.columns import languages_of_rows, references_of, with_languages
 from vanilla_transformer.text.memory import Memory
 from vanilla_transformer.training.metrics import (
     GenerationMetrics,

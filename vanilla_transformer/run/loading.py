@@ -8,11 +8,11 @@ import numpy as np
 from datasets import Dataset
 from transformers import AutoConfig
 
+from vanilla_transformer.columns import split_tag
 from vanilla_transformer.files.loading import load_tokenizer, load_weights
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.run.options import ModelArguments, TokenizerArguments
-from vanilla_transformer.text.columns import split_tag
 from vanilla_transformer.tokenizer_sides import vocabulary_of
 from vanilla_transformer.training.objectives import Teachers
 

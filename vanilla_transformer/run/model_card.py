@@ -15,6 +15,7 @@ import torch
 import transformers
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from vanilla_transformer.columns import distinct_directions
 from vanilla_transformer.data.corpus_reports import CorpusReport, list_reasons
 from vanilla_transformer.files.atomic_files import write_atomic
 from vanilla_transformer.language_tags import known_tag
@@ -22,7 +23,6 @@ from vanilla_transformer.model.configuration_vanilla_transformer import VanillaT
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.run.comparison import score_with_interval
 from vanilla_transformer.run.plan import PREFIXES, RunPlan
-from vanilla_transformer.text.columns import distinct_directions
 
 _TEMPLATE = Path(__file__).parent / "model_card_template.md"
 

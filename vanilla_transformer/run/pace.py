@@ -24,6 +24,7 @@ from transformers.trainer_utils import IntervalStrategy
 from transformers.utils import logging
 
 from vanilla_transformer.batches.token_budget import TokenBudgetBatchSampler
+from vanilla_transformer.columns import distinct_directions
 from vanilla_transformer.data.parallel_data import ParallelData
 from vanilla_transformer.progress import without_messages
 from vanilla_transformer.run.assembly import SCORED_WITHIN_MINUTES, Assembly
@@ -37,7 +38,6 @@ from vanilla_transformer.run.expectations import describe_expectation
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import PREFIXES, RunPlan, make_plan
 from vanilla_transformer.run.preparation import LoadedData, load_data
-from vanilla_transformer.text.columns import distinct_directions
 from vanilla_transformer.training.deadline import Deadline, evaluations_of
 from vanilla_transformer.training.store import OutputDirectory
 

@@ -11,6 +11,7 @@ from datasets import Dataset, DatasetDict
 from transformers import GenerationConfig
 from transformers.utils import logging
 
+from vanilla_transformer.columns import directions_of, distinct_directions, with_languages
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.memory_rows import annotate_memory, has_similar_pairs
@@ -50,7 +51,6 @@ from vanilla_transformer.run.model_size import narrow_to_size
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.search import learned_positions
-from vanilla_transformer.text.columns import directions_of, distinct_directions, with_languages
 from vanilla_transformer.training.store import OutputDirectory, resolve_output_directory
 
 logger = logging.get_logger(__name__)

@@ -5,8 +5,8 @@ from collections.abc import Collection
 from datasets import Dataset
 from transformers.utils import logging
 
+from vanilla_transformer.columns import languages_of_rows, references_of
 from vanilla_transformer.names import SCORES_OF_WORDS
-from vanilla_transformer.text.columns import languages_of_rows, references_of
 from vanilla_transformer.text.languages import tag_of_texts
 from vanilla_transformer.training.metrics import as_lists, make_metric, score_tokenizer
 

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, TrainerCallback
 from transformers.utils import logging
 
 from vanilla_transformer import progress
+from vanilla_transformer.columns import languages_of_rows, references_of
 from vanilla_transformer.files.atomic_files import explained_full_disk, write_atomic
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.files.file_contents import without_infinities
@@ -28,7 +29,6 @@ from vanilla_transformer.run.pace import fit_minutes
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import PREFIXES, RunPlan, make_plan
 from vanilla_transformer.run.preparation import load_data
-from vanilla_transformer.text.columns import languages_of_rows, references_of
 from vanilla_transformer.training.callbacks import PICKLES, OverwriteGuard
 from vanilla_transformer.training.deadline import Deadline
 from vanilla_transformer.training.metrics import Scored

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from vanilla_transformer.columns import LINKS
 from vanilla_transformer.model.attention import CrossAttention
 from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.token_layout import PADDED, TokenLayout
-from vanilla_transformer.text.columns import LINKS
 
 NO_LINK = -1
 

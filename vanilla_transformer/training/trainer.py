@@ -18,6 +18,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.batches.mixing import Mixture
 from vanilla_transformer.batches.token_budget import TokenBudgetBatchSampler, token_lengths
+from vanilla_transformer.columns import LINKS
 from vanilla_transformer.files.atomic_files import explained_full_disk
 from vanilla_transformer.model.directions import language_prompts
 from vanilla_transformer.model.inputs import IGNORE_INDEX
@@ -29,7 +30,6 @@ from vanilla_transformer.model.token_layout import is_packed
 from vanilla_transformer.names import MODEL_TYPE, MUON, NOAM
 from vanilla_transformer.rules import refuse
 from vanilla_transformer.search import Search
-from vanilla_transformer.text.columns import LINKS
 from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
 from vanilla_transformer.training.captured_steps import (
     CapturedSteps,
