@@ -21,13 +21,10 @@ from vanilla_transformer.commands.translation import Options as CommandOptions
 from vanilla_transformer.inference.options import NAMES, TranslateOptions
 from vanilla_transformer.language_tags import language_name
 from vanilla_transformer.options import GenerationOptions
+from vanilla_transformer.run.architecture_options import ArchitectureArguments, field_descriptions
+from vanilla_transformer.run.arguments import TOPICS
 from vanilla_transformer.run.defaults import CHOSEN_NAMES
 from vanilla_transformer.run.expectations import REACHED
-from vanilla_transformer.run.parsing import (
-    TOPICS,
-    ArchitectureArguments,
-    field_descriptions,
-)
 from vanilla_transformer.serving.generation_routes import GenerateFields
 from vanilla_transformer.serving.libretranslate import TranslateFields
 from vanilla_transformer.text.patterns import PATTERNS

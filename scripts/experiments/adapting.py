@@ -25,7 +25,7 @@ from statistics import mean
 
 from vanilla_transformer.files.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.run.defaults import has_bfloat16
+from vanilla_transformer.run.machine import Machine
 from vanilla_transformer.training.metrics import score_texts
 
 RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "multi30k-quick.yaml"
@@ -90,9 +90,10 @@ class Study:
 
     def train(self, name: str, corpora: Sequence[Mapping[str, object]], *words: object) -> Path:
         """Trains a model with the recipe, at the rate of the figures in `docs/benchmarks.md`."""
+        is_bf16 = Machine.here(use_cpu=True).has_bfloat16
         return self.run(
             name,
-            *("train", RECIPE, f"--bf16={has_bfloat16(on_cpu=True)}", "--output_dir", OUTPUT),
+            *("train", RECIPE, f"--bf16={is_bf16}", "--output_dir", OUTPUT),
             "--muon_learning_rate=0.02",
             *("--corpora", *(json.dumps(corpus) for corpus in corpora)),
             *words,

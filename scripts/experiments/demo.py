@@ -24,7 +24,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.model.evaluation import evaluation_mode
-from vanilla_transformer.run.parsing import RunArguments, parse_arguments
+from vanilla_transformer.run.arguments import RunArguments, parse_arguments
 from vanilla_transformer.run.training_run import run, show_messages
 
 REPOSITORY = Path(__file__).resolve().parents[2]

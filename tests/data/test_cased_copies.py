@@ -13,7 +13,7 @@ from vanilla_transformer.columns import with_languages
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
-from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.arguments import parse_arguments
 from vanilla_transformer.run.preparation import load_data, prepare_texts
 
 

@@ -11,7 +11,7 @@ from vanilla_transformer.columns import languages_of_rows
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
-from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.arguments import parse_arguments
 
 PAIRS = [("a dog", "ein Hund"), ("a cat", "eine Katze"), ("a man", "ein Mann")]
 

@@ -22,7 +22,7 @@ from programs import REPOSITORY
 from vanilla_transformer.commands.program import main, parse
 from vanilla_transformer.commands.train import DRY_RUN
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.arguments import parse_arguments
 
 pytest_plugins = ["workspace"]
 RECIPES = sorted((REPOSITORY / "scripts" / "recipes").glob("*.yaml"))

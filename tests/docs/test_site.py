@@ -13,7 +13,7 @@ from programs import REPOSITORY, run
 import vanilla_transformer
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.presets import PRESETS
-from vanilla_transformer.run.parsing import field_descriptions
+from vanilla_transformer.run.architecture_options import field_descriptions
 
 tables = runpy.run_path(str(DOCS / "tables.py"))
 

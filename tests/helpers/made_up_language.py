@@ -128,7 +128,7 @@ def padded(trained, tmp_path_factory):
 def main(argv):
     """Carries out the run of a command line, with its messages, and returns its figures."""
     from vanilla_transformer.run import training_run
-    from vanilla_transformer.run.parsing import parse_arguments
+    from vanilla_transformer.run.arguments import parse_arguments
 
     arguments = parse_arguments(argv)
     training_run.show_messages(arguments)

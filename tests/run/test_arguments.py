@@ -5,7 +5,7 @@ import json
 import pytest
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.run.parsing import parse_arguments, read_given
+from vanilla_transformer.run.arguments import parse_arguments, read_given
 from vanilla_transformer.run.recipes import read_recipe
 
 

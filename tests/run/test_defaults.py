@@ -1,6 +1,7 @@
 """Defaults of a new model: what is chosen, what is left alone, and what a resumed run keeps."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from transformers import AutoConfig
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.interop.checkpoint_files import read_state_dict
+from vanilla_transformer.run.arguments import TOPICS, parse_arguments
 from vanilla_transformer.run.defaults import (
     CHOSEN_NAMES,
     REPLACED_BY,
@@ -18,15 +20,17 @@ from vanilla_transformer.run.defaults import (
     RunFacts,
     choose_defaults,
 )
-from vanilla_transformer.run.parsing import TOPICS, parse_arguments
+from vanilla_transformer.run.machine import Machine
 
-FACTS = {"pairs": 29_000, "characters": 90, "has_validation": True, "on_cpu": True}
-FACTS |= {"has_bfloat16": False}
+FACTS = {"pairs": 29_000, "characters": 90, "has_validation": True}
 QUICK = {"num_train_epochs": 1, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1}
 
 
-def chosen(given=None, **facts):
-    return choose_defaults(given or {}, RunFacts(**{**FACTS, **facts}))
+def chosen(given=None, epochs=None, **facts):
+    changed = {name: facts.pop(name) for name in FACTS.keys() & facts.keys()}
+    machine = Machine(**{"on_cpu": True, **facts})
+    known = RunFacts.of(**{**FACTS, **changed}, machine=machine)
+    return choose_defaults(given or {}, replace(known, epochs=epochs))
 
 
 def words(corpus, folder, *splits, **options):

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,12 +12,16 @@ from made_up_language import arguments, main
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.commands import program
 from vanilla_transformer.run import assembly, pace, training_run
+from vanilla_transformer.run.architecture_options import ARCHITECTURE_FIELDS
+from vanilla_transformer.run.arguments import RunArguments, parse_arguments
 from vanilla_transformer.run.defaults import TABLE, RunFacts, choose_defaults
+from vanilla_transformer.run.machine import Machine
 from vanilla_transformer.run.model_size import bytes_in_8_bits, narrow_to_size
 from vanilla_transformer.run.pace import Pace, fit_into
-from vanilla_transformer.run.parsing import ARCHITECTURE_FIELDS, RunArguments, parse_arguments
 from vanilla_transformer.run.training_run import run
 
+CPU = Machine(on_cpu=True, has_bfloat16=True)
+OLD_CPU = Machine(on_cpu=True)
 WORDS = [f"{first}{second}" for first in "abcde" for second in "fghij"]
 
 
@@ -49,9 +54,9 @@ def test_a_model_is_as_wide_as_it_can_learn_in_the_time(num_pairs, minutes, widt
         timed.append(row.d_model)
         return pace_of({64: 800, 128: 271, 192: 159, 256: 112}[row.d_model], num_pairs)
 
-    rows = RunFacts(num_pairs, 100, True, True, True).rows_by_width()
+    rows = RunFacts.of(num_pairs, 100, True, CPU).rows_by_width()
     fit = fit_into(minutes, lambda: 0.0, rows, measure)
-    row = fit.row
+    row = fit.sizes
     assert row.d_model == width
     assert fit.steps > 0
     assert timed[0] == 128, "most runs need no narrower model"
@@ -64,28 +69,28 @@ def test_a_model_is_as_wide_as_it_can_learn_in_the_time(num_pairs, minutes, widt
     ("width", "least"), [(96, 100_000), (128, 100_000), (192, 200_000), (256, 500_000)]
 )
 def test_a_given_width_needs_the_pairs_of_such_a_width(width, least):
-    loaded = SimpleNamespace(facts=RunFacts(120_000, 100, True, True, True))
+    loaded = SimpleNamespace(facts=RunFacts.of(120_000, 100, True, CPU))
     asked = SimpleNamespace(defaults={}, given={"d_model": width})
-    ((row, needed),) = pace.candidate_rows(asked, loaded)
-    assert (row.d_model, needed) == (256, least)
+    (sizes,) = pace.candidate_sizes(asked, loaded)
+    assert (sizes.layers, sizes.least_pairs) == (4, least)
 
 
 @pytest.mark.parametrize(("layers", "limit"), [((6, 2), 8e6), ((2, 2), 1e6), ((4, 4), 2e7)])
 def test_a_model_is_within_its_size(layers, limit):
     given = {"encoder_layers": layers[0], "decoder_layers": layers[1], "size": int(limit)}
     given |= {"output_dir": "out"}
-    facts = narrow_to_size(RunFacts(200_000, 150, True, True, False), RunArguments.of(given))
-    sizes = [_bytes(row, given) for row, _ in facts.rows_by_width()]
+    whole = RunFacts.of(200_000, 150, True, OLD_CPU)
+    facts = narrow_to_size(whole, RunArguments.of(given))
+    sizes = [_bytes(row, given) for row in facts.rows_by_width()]
     assert sizes == sorted(sizes)
     assert sizes[-1] <= limit
-    widest = RunFacts(200_000, 150, True, True, False).sizes
-    assert facts.sizes.num_train_epochs == widest.num_train_epochs
-    is_whole = facts.sizes == widest
+    assert facts.sizes.num_train_epochs == whole.sizes.num_train_epochs
+    is_whole = facts.sizes == whole.sizes
     assert is_whole or _bytes(facts.narrowed(facts.sizes.d_model + 32).sizes, given) > limit
 
 
 def _bytes(row, given):
-    facts = RunFacts(200_000, 150, True, True, False, row=row)
+    facts = replace(RunFacts.of(200_000, 150, True, OLD_CPU), sizes=row, has_time=True)
     chosen = {**choose_defaults(given, facts), **given}
     fields = {name: chosen[name] for name in ARCHITECTURE_FIELDS if name in chosen}
     model = VanillaTransformerForConditionalGeneration(
@@ -106,7 +111,7 @@ def _bytes(row, given):
 def test_a_size_that_cannot_be_is_refused(given, wrong):
     with pytest.raises(ValueError, match=wrong):
         narrow_to_size(
-            RunFacts(9_000, 100, True, True, True), RunArguments.of({**given, "output_dir": "out"})
+            RunFacts.of(9_000, 100, True, CPU), RunArguments.of({**given, "output_dir": "out"})
         )
 
 

@@ -9,8 +9,8 @@ from made_up_language import arguments
 from transformers import GenerationConfig
 
 from vanilla_transformer.data.parallel_data import load_parallel_data
+from vanilla_transformer.run.arguments import parse_arguments
 from vanilla_transformer.run.assembly import make_model
-from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.plan import make_plan, watched_metric
 from vanilla_transformer.run.preparation import load_data
 from vanilla_transformer.run.training_run import run

@@ -10,7 +10,7 @@ from several_processes import environment_of_a_program, start_two_processes
 from vanilla_transformer import Translator
 from vanilla_transformer.commands import program
 from vanilla_transformer.run import pace
-from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.arguments import parse_arguments
 from vanilla_transformer.run.training_run import run
 
 EPOCHS = 10

@@ -6,7 +6,7 @@ import math
 import pytest
 from made_up_language import arguments
 
-from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.arguments import parse_arguments
 from vanilla_transformer.run.training_run import run
 from vanilla_transformer.training import deadline
 from vanilla_transformer.training.deadline import Deadline

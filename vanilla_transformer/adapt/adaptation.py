@@ -50,12 +50,12 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TO
 from vanilla_transformer.names import ANNOTATE, ERROR_RATES, MODEL_TYPE, MUON
 from vanilla_transformer.progress import print_message, shows_bars
 from vanilla_transformer.run import training_run
+from vanilla_transformer.run.arguments import RunArguments
 from vanilla_transformer.run.comparison import SIGNIFICANT, ModelComparison, describe_comparison
-from vanilla_transformer.run.defaults import divides_weights, has_bfloat16, is_faster_in_bfloat16
 from vanilla_transformer.run.evaluation import compare_models
 from vanilla_transformer.run.loading import keeps_case
+from vanilla_transformer.run.machine import Machine
 from vanilla_transformer.run.model_card import name_on_hub
-from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
@@ -255,20 +255,20 @@ def _train(
         rank = _RANK if parameters > _LARGE and options.optim != MUON else 0
     if rank and is_main:
         print_message(f"Adapters of rank {rank} are trained.")
-    on_cpu, folder = not torch.accelerator.is_available(), Path(options.output_dir)
+    folder, machine = Path(options.output_dir), Machine.here()
     given = dict(
         output_dir=str(folder / "training"),
         model_name_or_path=str(start.model),
         corpora=list(map(json.dumps, start.entries["train"])),
         **start.splits.options,
-        **_rates(options, config.d_model, rank),
+        **_rates(options, config.d_model, rank, machine.is_sharded),
         lora_rank=rank or None,
         lora_embeddings=start.model == folder / "grown",  # those of new tokens must be trained
         max_tokens=options.max_tokens,
         eval_max_tokens=options.max_tokens,
         warmup_steps=0.05,
         seed=options.seed,
-        bf16=has_bfloat16(on_cpu) and is_faster_in_bfloat16(on_cpu, config.d_model),
+        bf16=machine.is_faster_in_bfloat16(config.d_model),
         num_train_epochs=options.epochs,
         early_stopping_patience=options.patience,
         metrics=options.metrics,
@@ -286,9 +286,9 @@ def _train(
     training_run.run(arguments)
 
 
-def _rates(options: AdaptArguments, width: int, rank: int) -> dict[str, Any]:
+def _rates(options: AdaptArguments, width: int, rank: int, is_sharded: bool) -> dict[str, Any]:
     """Returns the options of the optimizer; `rank` is that of adapters, or 0."""
-    needs_adamw = rank or options.learning_rate is not None or divides_weights()
+    needs_adamw = rank or options.learning_rate is not None or is_sharded
     if options.optim == MUON or (options.optim is None and not needs_adamw):
         rate = options.learning_rate or _RATE_OF_MUON
         beside = float(f"{_ADAMW_BESIDE_MUON * rate:.1e}")

@@ -27,7 +27,7 @@ from vanilla_transformer.run.options import ModelArguments
 from vanilla_transformer.run.recipes import RECIPE_SUFFIXES, read_recipe
 
 if TYPE_CHECKING:
-    from vanilla_transformer.run.parsing import RunArguments
+    from vanilla_transformer.run.arguments import RunArguments
 
 EXAMPLES = """
 vanilla-transformer train --train-source train.en --train-target train.de \\
@@ -149,7 +149,7 @@ def run(words: Sequence[str]) -> None:
 
 def read_arguments(words: Sequence[str]) -> "RunArguments":
     """Reads the options of a run, and shows the messages of the run."""
-    from vanilla_transformer.run.parsing import parse_arguments
+    from vanilla_transformer.run.arguments import parse_arguments
     from vanilla_transformer.run.training_run import show_messages
 
     arguments = parse_arguments(words)
@@ -165,7 +165,8 @@ def set_environment() -> None:
 
 def print_help(with_all: bool) -> None:
     """Prints all options, or all but those of config and Trainer that are seldom used."""
-    from vanilla_transformer.run.parsing import ArchitectureArguments, option_parser
+    from vanilla_transformer.run.architecture_options import ArchitectureArguments
+    from vanilla_transformer.run.arguments import option_parser
     from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
     parser = option_parser(

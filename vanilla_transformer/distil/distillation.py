@@ -30,7 +30,7 @@ from vanilla_transformer.files.text_files import as_cell
 from vanilla_transformer.language_tags import Languages
 from vanilla_transformer.progress import print_message
 from vanilla_transformer.run import training_run
-from vanilla_transformer.run.parsing import RunArguments
+from vanilla_transformer.run.arguments import RunArguments
 from vanilla_transformer.training.metrics import as_lists
 
 LAYERS = {"encoder_layers": 6, "decoder_layers": 2}

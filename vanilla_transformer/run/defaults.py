@@ -1,7 +1,5 @@
 """The defaults of a run that trains a new model: what fits the data, for options not given."""
 
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -9,13 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import torch
 
 from vanilla_transformer.names import ADAMW, MUON, NOAM, WITHOUT_WARMUP
+from vanilla_transformer.run.machine import Machine
 
 if TYPE_CHECKING:
     from datasets import Dataset  # of the extra `train`, which the help does not need
 
 
 class Sizes(NamedTuple):
-    """One row of `TABLE`."""
+    """The sizes of a run: one row of `TABLE`, or what is between two of them."""
 
     pairs: int | None  # at most; None: any number
     layers: int  # of the encoder, and of the decoder
@@ -27,6 +26,17 @@ class Sizes(NamedTuple):
     muon_learning_rate: float
     learning_rate: float  # of AdamW beside Muon
     adamw_rate: float  # of AdamW alone
+
+    @property
+    def least_pairs(self) -> int:
+        """The pairs times epochs that a model of this width must see: those of its least corpus."""
+        width = self.d_model
+        index = next((n for n, row in enumerate(TABLE) if n > 1 and row.d_model >= width), -1)
+        return (TABLE[index - 1].pairs or 0) * TABLE[index].num_train_epochs
+
+    def for_data_of(self, other: Self) -> Self:
+        """Returns these sizes with what depends on the data, not on the model, in other ones."""
+        return self._replace(dropout=other.dropout, num_train_epochs=other.num_train_epochs)
 
 
 TABLE = (
@@ -96,19 +106,12 @@ _TOLD = (
 """The options that the first line of a run names."""
 _SUBWORDS_BY_WIDTH = 42
 """Subwords for each unit of a width between those of the table, about as many as these have."""
-NARROWEST_IN_BFLOAT16 = 160
-"""Width from which a model trains faster in bfloat16 on a CPU."""
 
 EVALUATIONS_IN_MINUTES = 4
 """Evaluations in all steps of the schedule, where a time is given; chosen, not measured."""
 
 _MOST_WORKERS = 4  # each holds batches and a copy of Python in memory; chosen, not measured
 _SUBWORDS = ("bpe", "unigram", "byte_bpe")
-_ENVIRONMENT_OF_SHARDS = (
-    "ACCELERATE_USE_FSDP",
-    "ACCELERATE_USE_DEEPSPEED",
-    "ACCELERATE_USE_PARALLELISM_CONFIG",
-)
 
 
 @dataclass(frozen=True)
@@ -118,76 +121,38 @@ class RunFacts:
     pairs: int  # of the training
     characters: int  # different ones in them: a vocabulary of subwords has them all
     has_validation: bool
-    on_cpu: bool
-    has_bfloat16: bool  # whether the device has instructions for it
-    is_sharded: bool = False  # whether the launcher divides the model among processes
-    spare_cores: int = 0  # beside the one that drives a GPU; 0 on a CPU
-    full: Sizes | None = None  # in place of that for the pairs, where the size is limited
-    row: Sizes | None = None  # in place of both, where the run has a given time
-    epochs: float | None = None  # that fit into the given time
+    machine: Machine
+    sizes: Sizes
+    has_time: bool = False  # whether the run ends after some minutes
+    epochs: float | None = None  # that fit into this time
 
     @classmethod
-    def on_this_machine(
-        cls, pairs: int, characters: int, has_validation: bool, use_cpu: bool
-    ) -> Self:
-        """Adds what the machine decides to what is known of the data."""
-        on_cpu = use_cpu or not torch.accelerator.is_available()
-        return cls(
-            pairs=pairs,
-            characters=characters,
-            has_validation=has_validation,
-            on_cpu=on_cpu,
-            has_bfloat16=has_bfloat16(on_cpu),
-            is_sharded=divides_weights(),
-            spare_cores=0 if on_cpu else _count_cores() - 1,
-        )
-
-    @property
-    def sizes(self) -> Sizes:
-        """The row for the number of pairs, on a CPU with no more than its largest sizes."""
-        if (known := self.row or self.full) is not None:
-            return known
-        row = next(row for row in TABLE if row.pairs is None or self.pairs <= row.pairs)
-        if not self.on_cpu or row.d_model <= LARGEST_ON_A_CPU.d_model:
-            return row
-        return LARGEST_ON_A_CPU._replace(num_train_epochs=row.num_train_epochs)
+    def of(cls, pairs: int, characters: int, has_validation: bool, machine: Machine) -> Self:
+        """Takes the row for the pairs, on a CPU with no more than its largest sizes."""
+        row = next(row for row in TABLE if row.pairs is None or pairs <= row.pairs)
+        if machine.on_cpu and row.d_model > LARGEST_ON_A_CPU.d_model:
+            row = LARGEST_ON_A_CPU._replace(num_train_epochs=row.num_train_epochs)
+        return cls(pairs, characters, has_validation, machine, row)
 
     def narrowed(self, width: int) -> Self:
         """Returns these facts for a model of a smaller width.
 
         Its batches and rates are those of the widest row that is no wider, the others of the data.
         """
-        full = self.sizes
         row = next((row for row in reversed(TABLE[2:]) if row.d_model <= width), TABLE[2])
         vocabulary = _SUBWORDS_BY_WIDTH * width
-        row = row._replace(layers=full.layers, d_model=width, vocab_size=vocabulary)
-        return replace(self, full=_for_data_of(full, row))
+        row = row._replace(layers=self.sizes.layers, d_model=width, vocab_size=vocabulary)
+        return replace(self, sizes=row.for_data_of(self.sizes))
 
-    def rows_by_width(self) -> list[tuple[Sizes, int]]:
+    def rows_by_width(self) -> list[Sizes]:
         """Lists the rows for any time, the narrowest first, up to that of the pairs.
 
-        With each row comes the least number of pairs times epochs for its width. The first two rows
-        of the table are left out: their steps are not faster than those of the third.
+        The first two rows of the table are left out: their steps are not faster than those of the
+        third.
         """
         full = self.sizes
         narrower = [row for row in (NARROWEST, *TABLE[2:]) if row.d_model < full.d_model]
-        rows = (*(_for_data_of(full, row) for row in narrower), full)
-        return [(row, least_pairs(row.d_model)) for row in rows]
-
-
-def least_pairs(width: int) -> int:
-    """Returns the pairs times epochs that a model must see: those of the smallest such corpus."""
-    index = next((n for n, row in enumerate(TABLE) if n > 1 and row.d_model >= width), -1)
-    return (TABLE[index - 1].pairs or 0) * TABLE[index].num_train_epochs
-
-
-def _for_data_of(full: Sizes, row: Sizes) -> Sizes:
-    return row._replace(dropout=full.dropout, num_train_epochs=full.num_train_epochs)
-
-
-def _count_cores() -> int:
-    """Counts the processor cores for this process; 1 where processes cannot be copied."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+        return [*(row.for_data_of(full) for row in narrower), full]
 
 
 def count_alphabet(sample: "Dataset") -> int:
@@ -197,29 +162,6 @@ def count_alphabet(sample: "Dataset") -> int:
         for texts in batch.values():
             characters.update("".join(texts))
     return len(characters)
-
-
-def divides_weights() -> bool:
-    """Returns whether the launcher divides the model among processes (FSDP, DeepSpeed)."""
-    shards = [os.environ.get(name, "false").lower() for name in _ENVIRONMENT_OF_SHARDS]
-    return "true" in shards or "1" in shards
-
-
-def has_bfloat16(on_cpu: bool) -> bool:
-    """Returns whether the device has instructions for bfloat16, so that it does not emulate it."""
-    if on_cpu:
-        return bool(torch.cpu._is_avx512_bf16_supported())
-    return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
-
-
-def is_faster_in_bfloat16(on_cpu: bool, d_model: int) -> bool:
-    """Returns whether a model of this width trains faster in bfloat16, given its instructions.
-
-    The conversions cost more than small products gain. On one thread of a Xeon with AMX, a step in
-    bfloat16 was 0.67 times as fast as in float32 at width 96, 0.8 times at 128, 1.2 times at 192,
-    1.5 times at 256 and 2 times at 512, with 1,024 and with 4,096 tokens.
-    """
-    return not on_cpu or d_model >= NARROWEST_IN_BFLOAT16
 
 
 class _OptionResolver:
@@ -265,7 +207,7 @@ def choose_defaults(given: Mapping[str, Any], facts: RunFacts) -> dict[str, Any]
     _choose_architecture(options, facts)
     _choose_batches(options, facts)
     _choose_optimizer(options, facts)
-    _choose_scoring_and_saving(options, facts.has_validation, has_time=facts.row is not None)
+    _choose_scoring_and_saving(options, facts.has_validation, facts.has_time)
     return options.chosen
 
 
@@ -329,15 +271,15 @@ def _choose_batches(options: _OptionResolver, facts: RunFacts) -> None:
         options.choose("max_source_length", half if target_limit is None else tokens - target_limit)
         options.choose("max_target_length", half if source_limit is None else tokens - source_limit)
     options.choose("eval_max_tokens", options["max_tokens"] or sizes.max_tokens)
-    if facts.spare_cores:  # a GPU computes a batch faster than one core makes the next
-        options.choose("dataloader_num_workers", min(_MOST_WORKERS, facts.spare_cores))
+    if cores := facts.machine.spare_cores:  # a GPU computes a batch faster than one core makes it
+        options.choose("dataloader_num_workers", min(_MOST_WORKERS, cores))
     if (options["max_steps"] or -1) <= 0:
         options.choose("num_train_epochs", sizes.num_train_epochs)
 
 
 def _choose_optimizer(options: _OptionResolver, facts: RunFacts) -> None:
-    sizes, schedule = facts.sizes, options["lr_scheduler_type"]
-    if not facts.is_sharded:
+    sizes, machine, schedule = facts.sizes, facts.machine, options["lr_scheduler_type"]
+    if not machine.is_sharded:
         options.choose("optim", MUON)
     optimizer = options["optim"] or ADAMW
     if optimizer == MUON:
@@ -348,10 +290,10 @@ def _choose_optimizer(options: _OptionResolver, facts: RunFacts) -> None:
     if schedule not in (NOAM, *WITHOUT_WARMUP):  # noam takes a number of steps
         options.choose("warmup_steps", 0.1)
     options.choose("adam_beta2", 0.98)
-    if facts.has_bfloat16 and is_faster_in_bfloat16(facts.on_cpu, options["d_model"]):
+    if machine.is_faster_in_bfloat16(options["d_model"]):
         options.choose("bf16", True)
     # For what is computed in float32; transformers refuses it on a GPU of AMD.
-    if facts.has_bfloat16 and not facts.on_cpu and torch.version.hip is None:
+    if machine.has_bfloat16 and not machine.on_cpu and torch.version.hip is None:
         options.choose("tf32", True)
 
 
@@ -382,8 +324,9 @@ def _choose_scoring_and_saving(
 def describe_choice(options: Mapping[str, Any], facts: RunFacts) -> str:
     """Says in one sentence what was chosen and why."""
     parts = [f"{name} {options[name]}" for name in _TOLD if name in options]
+    where = " on a CPU" * facts.machine.on_cpu
     return (
-        f"{facts.pairs:,} training pair{'s' * (facts.pairs != 1)}{' on a CPU' * facts.on_cpu}: "
+        f"{facts.pairs:,} training pair{'s' * (facts.pairs != 1)}{where}: "
         f"{', '.join(parts) or 'all sizes are given'}. Each can be given as an option, e.g. "
         "`--d-model 256`."
     )

@@ -8,8 +8,9 @@ from vanilla_transformer.model.configuration_vanilla_transformer import VanillaT
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
+from vanilla_transformer.run.architecture_options import ARCHITECTURE_FIELDS
+from vanilla_transformer.run.arguments import RunArguments
 from vanilla_transformer.run.defaults import RunFacts, choose_defaults
-from vanilla_transformer.run.parsing import ARCHITECTURE_FIELDS, RunArguments
 
 _BYTES_OF_TOKEN, _BYTES_OF_CODE = 66, 43_000
 """A token in the vocabulary and in `tokenizer.json`, and the tokenizer's code and settings.

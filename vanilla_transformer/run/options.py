@@ -1,7 +1,7 @@
 """The options of a training run, one dataclass per topic.
 
 This module imports nothing heavy, so a program can check and list the options before it
-imports torch. `run.parsing` reads them from a command line; the options of the data are in
+imports torch. `run.arguments` reads them from a command line; the options of the data are in
 `data.arguments`, those of the Trainer in `training.training_arguments`.
 """
 

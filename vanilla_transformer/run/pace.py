@@ -27,15 +27,10 @@ from vanilla_transformer.batches.token_budget import TokenBudgetBatchSampler
 from vanilla_transformer.columns import distinct_directions
 from vanilla_transformer.data.parallel_data import ParallelData
 from vanilla_transformer.progress import without_messages
+from vanilla_transformer.run.arguments import RunArguments
 from vanilla_transformer.run.assembly import SCORED_WITHIN_MINUTES, Assembly
-from vanilla_transformer.run.defaults import (
-    Sizes,
-    choose_defaults,
-    describe_choice,
-    least_pairs,
-)
+from vanilla_transformer.run.defaults import Sizes, choose_defaults, describe_choice
 from vanilla_transformer.run.expectations import describe_expectation
-from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import PREFIXES, RunPlan, make_plan
 from vanilla_transformer.run.preparation import LoadedData, load_data
 from vanilla_transformer.training.deadline import Deadline, evaluations_of
@@ -136,10 +131,6 @@ class Pace:
             count = evaluations_of(steps, every if every >= 1 else every * steps)
         return self.until_ready + steps * self.seconds_per_step + count * self.per_evaluation
 
-    def schedule_of(self, steps: int) -> int:
-        """Returns the steps of the schedule for a training of so many, which may have more."""
-        return min(self.num_steps, ceil(_HEADROOM * steps))
-
     def epochs_of(self, steps: int) -> float:
         """Returns how often so many steps see the pairs."""
         return steps * self.pairs_per_step / self.num_pairs
@@ -163,10 +154,10 @@ class Pace:
         )
 
 
-def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pace:
+def measure_pace(arguments: RunArguments, loaded: LoadedData, sizes: Sizes) -> Pace:
     """Plans a run on some of its pairs, and times the parts of this plan.
 
-    The row has the sizes of a new model that are not given.
+    A new model has the sizes where none are given.
     """
     splits, num_pairs = loaded.data.splits, len(loaded.data.splits["train"])
     count = min(TIMED_PAIRS, num_pairs)
@@ -180,7 +171,7 @@ def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pac
             cast(Any, Logger).warning_once.cache_clear
         )  # the run itself tells what is told once
         arguments = arguments.changed(
-            choose_defaults(arguments.given, replace(loaded.facts, row=row)),
+            choose_defaults(arguments.given, replace(loaded.facts, sizes=sizes, has_time=True)),
             output_dir=folder,
             **_TIMING_OPTIONS,
         )
@@ -191,7 +182,9 @@ def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pac
         made.trainer.add_callback(clock)
         with suppress(_EnoughStepsError):
             made.trainer.train()
-        scoring = _time_of_a_score(made)  # as within a training, since this one has not ended
+        scoring = 0.0  # of a text, as within a training, since this one has not ended
+        if scored:
+            scoring = made.seconds_per_text(next(iter(scored)), _SCORED, with_intervals=False)
     growth = 1.0  # of a batch: of more pairs, more are of one length
     if (max_tokens := made.plan.training.max_tokens) is not None:
         of_some, of_all = (
@@ -225,28 +218,19 @@ def _pairs_of_a_batch(rows: Dataset, max_tokens: int) -> float:
     return len(rows) / len(TokenBudgetBatchSampler(source, target, most))
 
 
-def _time_of_a_score(made: Assembly) -> float:
-    """Returns the seconds that a training takes to translate a text, and to score it."""
-    split = next((name for name in PREFIXES if name in made.plan.texts.splits), None)
-    return 0.0 if split is None else made.seconds_per_text(split, _SCORED, with_intervals=False)
-
-
 @dataclass(frozen=True)
 class Fit:
     """The sizes and steps of a training that fit into a time."""
 
-    row: Sizes
-    least: int  # pairs times epochs that a training of these sizes must see
+    sizes: Sizes
     pace: Pace
     steps: int
 
-    def suffices(self, pairs: int) -> bool:
-        """Whether these steps are all that the training has, or see at least so many pairs.
-
-        A pair counts again in each epoch.
-        """
+    def suffices(self, sizes: Sizes) -> bool:
+        """Whether these steps are all that the training has, or see enough pairs for some sizes."""
         pace = self.pace
-        return self.steps == pace.num_steps or self.steps * pace.pairs_per_step >= pairs
+        is_enough = self.steps * pace.pairs_per_step >= sizes.least_pairs
+        return is_enough or self.steps == pace.num_steps
 
     def advice(self, loaded: LoadedData, spent: float) -> Iterator[tuple[int, str]]:
         """Yields sentences for a new model, each with its level.
@@ -261,8 +245,8 @@ class Fit:
         reached = describe_expectation(len(rows), epochs, width, target)
         if reached and "chrf" in pace.plan.arguments.model.metrics:
             yield INFO, reached
-        if not self.suffices(self.least):
-            steps = min(pace.num_steps, ceil(self.least / pace.pairs_per_step))
+        if not self.suffices(self.sizes):
+            steps = min(pace.num_steps, ceil(self.sizes.least_pairs / pace.pairs_per_step))
             needed = spent + pace.seconds_of(steps)
             yield (
                 WARNING,
@@ -274,40 +258,36 @@ class Fit:
 def fit_into(
     minutes: float,
     spent: Callable[[], float],
-    rows: Sequence[tuple[Sizes, int]],
+    candidates: Sequence[Sizes],
     measure: Callable[[Sizes], Pace],
 ) -> Fit:
     """Chooses the widest model that a time suffices for; the narrowest one if it does for no other.
 
     Args:
         spent: Returns the seconds of this time that have gone.
-        rows: The sizes, the narrowest first, each with the least number of pairs times epochs.
+        candidates: The sizes that the model may have, the narrowest first.
     """
 
-    def fit(row: Sizes, least: int) -> Fit:
-        pace = measure(row)
-        return Fit(row, least, pace, pace.steps_within(60 * minutes - spent()))
+    def fit(sizes: Sizes) -> Fit:
+        pace = measure(sizes)
+        return Fit(sizes, pace, pace.steps_within(60 * minutes - spent()))
 
-    narrowest, *others = rows
+    narrowest, *others = candidates
     found: Fit | None = None
-    for row, least in others:
+    for sizes in others:
         # A wider model is slower still.
-        if (found and not found.suffices(least)) or not (tried := fit(row, least)).suffices(least):
+        if (found and not found.suffices(sizes)) or not (tried := fit(sizes)).suffices(sizes):
             break
         found = tried
-    return found or fit(*narrowest)
+    return found or fit(narrowest)
 
 
-def candidate_rows(arguments: RunArguments, loaded: LoadedData) -> list[tuple[Sizes, int]]:
-    """Lists the sizes that a run may have, with the pairs that a model of each must see at least.
-
-    Where the width of the model is given, there is one, with the pairs for about this width.
-    """
+def candidate_sizes(arguments: RunArguments, loaded: LoadedData) -> list[Sizes]:
+    """Lists the sizes that a run may have; where the width of the model is given, there is one."""
     rows = loaded.facts.rows_by_width()
     if "d_model" in arguments.defaults:
         return rows
-    row, _ = rows[-1]
-    return [(row, least_pairs(arguments.given.get("d_model", row.d_model)))]
+    return [rows[-1]._replace(d_model=arguments.given.get("d_model", rows[-1].d_model))]
 
 
 def fit_minutes(
@@ -323,8 +303,8 @@ def fit_minutes(
     def spent() -> float:
         return float(gather_object([monotonic() - began])[0])
 
-    rows, measure = candidate_rows(arguments, loaded), partial(measure_pace, arguments, loaded)
-    fit = fit_into(minutes, spent, rows, measure)
+    measure = partial(measure_pace, arguments, loaded)
+    fit = fit_into(minutes, spent, candidate_sizes(arguments, loaded), measure)
     pace, steps = fit.pace, fit.steps
     if steps == 0:
         least = (spent() + pace.seconds_of(1)) / 60
@@ -335,9 +315,10 @@ def fit_minutes(
     logger.info(f"{minutes:g} minutes: {pace.describe(steps)}.")
     for level, sentence in fit.advice(loaded, spent()):
         logger.log(level, sentence)
-    most = pace.schedule_of(steps)
+    most = min(pace.num_steps, ceil(_HEADROOM * steps))
     chosen = {"max_steps": most} if most < pace.num_steps else {}
-    facts = replace(loaded.facts, row=fit.row, epochs=pace.epochs_of(steps))
+    epochs = pace.epochs_of(steps)
+    facts = replace(loaded.facts, sizes=fit.sizes, has_time=True, epochs=epochs)
     until = monotonic() + pace.without_last_scores(60 * minutes - spent())
     deadline = Deadline(until, pace.seconds_per_step, pace.per_evaluation)
     chosen = choose_defaults({**arguments.given, **chosen}, facts) | chosen
@@ -348,15 +329,15 @@ def dry_run(arguments: RunArguments) -> None:
     """Says what would be trained in some times and in all epochs, by timing first steps."""
     began, folder = monotonic(), Path(str(arguments.training.output_dir))
     arguments, loaded = load_data(arguments, directory=OutputDirectory(folder))
-    loading, rows = monotonic() - began, candidate_rows(arguments, loaded)
-    logger.info(f"Timing the first steps{f' of up to {len(rows)} models' * (len(rows) > 1)}.")
+    loading, sizes = monotonic() - began, candidate_sizes(arguments, loaded)
+    logger.info(f"Timing the first steps{f' of up to {len(sizes)} models' * (len(sizes) > 1)}.")
     measure = cache(partial(measure_pace, arguments, loaded))
-    full = measure(rows[-1][0])
+    full = measure(sizes[-1])
     if arguments.defaults:
         logger.info(describe_choice(arguments.defaults, loaded.facts))
     told = set[str]()
     for minutes in sorted({*_MINUTES, arguments.model.minutes or _MINUTES[0]}):
-        fit = fit_into(minutes, lambda: loading, rows, measure)
+        fit = fit_into(minutes, lambda: loading, sizes, measure)
         fitting = fit.pace.describe(fit.steps)
         fitting = fitting if fit.steps else "too short, for the scores at the end"
         logger.info(f"--minutes {minutes:g}: {fitting}.")

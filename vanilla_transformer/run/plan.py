@@ -15,7 +15,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.names import ERROR_RATES, SCHEDULES_OF_A_SCORE
-from vanilla_transformer.run.parsing import RunArguments
+from vanilla_transformer.run.arguments import RunArguments
 from vanilla_transformer.run.preparation import LoadedData, RunTexts, prepare_texts
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
 from vanilla_transformer.search import Search, learned_positions

@@ -34,6 +34,7 @@ from vanilla_transformer.model.directions import (
 )
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, TERM_TOKENS
 from vanilla_transformer.names import ANNOTATE
+from vanilla_transformer.run.arguments import RunArguments
 from vanilla_transformer.run.defaults import (
     RunFacts,
     choose_defaults,
@@ -47,8 +48,8 @@ from vanilla_transformer.run.loading import (
     make_tokenizer,
     tokenizer_sample,
 )
+from vanilla_transformer.run.machine import Machine
 from vanilla_transformer.run.model_size import narrow_to_size
-from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.search import learned_positions
 from vanilla_transformer.training.store import OutputDirectory, resolve_output_directory
@@ -122,11 +123,11 @@ def _load_data(
         logger.warning("There is one training pair: a model can only learn it by heart. Give more.")
     sample = tokenizer_sample(splits["train"], arguments.preparation.tokenizer_sample)
     _warn_of_known_pairs(sample, splits)
-    facts = RunFacts.on_this_machine(
+    facts = RunFacts.of(
         pairs=len(splits["train"]),
         characters=count_alphabet(sample),
         has_validation="validation" in splits and arguments.given.get("do_eval") is not False,
-        use_cpu=training.use_cpu,
+        machine=Machine.here(training.use_cpu),
     )
     facts = narrow_to_size(facts, arguments)
     wanted = {"validation": training.do_eval, "test": training.do_predict}

@@ -21,12 +21,12 @@ from vanilla_transformer.files.atomic_files import explained_full_disk, write_at
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.files.file_contents import without_infinities
 from vanilla_transformer.run.adapters import merge_adapters
+from vanilla_transformer.run.arguments import RunArguments
 from vanilla_transformer.run.assembly import Assembly
 from vanilla_transformer.run.calibration import calibrate
 from vanilla_transformer.run.evaluation import warn_of_copies
 from vanilla_transformer.run.model_card import write_model_card
 from vanilla_transformer.run.pace import fit_minutes
-from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import PREFIXES, RunPlan, make_plan
 from vanilla_transformer.run.preparation import load_data
 from vanilla_transformer.training.callbacks import PICKLES, OverwriteGuard

@@ -1,16 +1,13 @@
-"""The options of a run: read from a recipe and the command line, and completed for its data."""
+"""All options of one run: read from a recipe and the command line, and completed for its data."""
 
-import inspect
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, make_dataclass
-from typing import Any, Self, get_args, get_type_hints
+from dataclasses import dataclass, is_dataclass
+from typing import Any, Self, get_type_hints
 
 from vanilla_transformer.command_line import CommandParser, add_options, make_options
 from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.options import option
 from vanilla_transformer.rules import refuse
+from vanilla_transformer.run.architecture_options import ArchitectureArguments
 from vanilla_transformer.run.defaults import CHOSEN_NAMES, choose_before_data
 from vanilla_transformer.run.options import (
     CardArguments,
@@ -22,49 +19,6 @@ from vanilla_transformer.run.options import (
 from vanilla_transformer.run.recipes import RECIPE_SUFFIXES, Recipe, read_recipe
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
-_DECIDED_OTHERWISE = (  # by a tokenizer or a training, or they are not for a translator
-    *("vocab_size", "decoder_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id"),
-    *("decoder_start_token_id", "forced_eos_token_id", "is_encoder_decoder", "use_cache"),
-    *("alignment_heads", "classifier_pooling", "classifier_dropout"),
-)
-ARCHITECTURE_FIELDS = tuple(
-    name for name in VanillaTransformerConfig.__annotations__ if name not in _DECIDED_OTHERWISE
-)
-"""The fields of the config that are options."""
-
-
-def field_descriptions() -> dict[str, str]:
-    """Returns the description of each field, on one line, from the docstring of the config."""
-    text = inspect.cleandoc(VanillaTransformerConfig.__doc__ or "")
-    block = re.search(r"^Args:\n(.*?)(?:^\S|\Z)", text, re.DOTALL | re.MULTILINE)
-    entry = re.compile(r"^ {4}(\w[\w, ]*): (.*?)(?=^ {4}\S|\Z)", re.DOTALL | re.MULTILINE)
-    return {
-        name: " ".join(description.split())
-        for names, description in entry.findall(block[1] if block else "")
-        for name in names.split(", ")
-    }
-
-
-def _architecture_option(name: str, description: str) -> tuple[str, Any, Any]:
-    """Returns name, type and field of an option; None is always allowed, and is its default."""
-    annotation = VanillaTransformerConfig.__annotations__[name]
-    types = set(get_args(annotation) or (annotation,)) - {type(None)}
-    default = getattr(VanillaTransformerConfig, name, None)
-    declared = option(f"{description} Default: {default!r}.".replace("%", "%%"))
-    kind: Any = float if types == {float, int} else types.pop()
-    return name, kind | None, declared
-
-
-_DESCRIPTIONS = field_descriptions()
-ArchitectureArguments = make_dataclass(
-    "ArchitectureArguments",
-    [_architecture_option(name, _DESCRIPTIONS[name]) for name in ARCHITECTURE_FIELDS],
-    namespace={
-        "__doc__": "Changes the architecture of a new model; None keeps a field.",
-        "_argument_group_name": "architecture of a new model",
-    },
-)
-
 
 @dataclass(frozen=True)
 class RunArguments:
@@ -72,7 +26,7 @@ class RunArguments:
 
     data: DataArguments
     model: ModelArguments
-    changes: ArchitectureArguments  # type: ignore[valid-type]  # made above
+    changes: ArchitectureArguments  # type: ignore[valid-type]  # made from the config
     tokenizer: TokenizerArguments
     training: TokenBudgetTrainingArguments
     preparation: PreparationArguments

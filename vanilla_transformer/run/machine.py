@@ -1,0 +1,55 @@
+"""What a run asks of the machine: its device, its processor cores, and who divides its model."""
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+
+_NARROWEST_IN_BFLOAT16 = 160
+"""Width from which a model trains faster in bfloat16 on a CPU."""
+_ENVIRONMENT_OF_SHARDS = (
+    "ACCELERATE_USE_FSDP",
+    "ACCELERATE_USE_DEEPSPEED",
+    "ACCELERATE_USE_PARALLELISM_CONFIG",
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The facts of a machine that the options of a run depend on."""
+
+    on_cpu: bool
+    has_bfloat16: bool = False  # the device has instructions for it, and does not emulate it
+    is_sharded: bool = False  # the launcher divides the model among processes (FSDP, DeepSpeed)
+    spare_cores: int = 0  # beside the one that drives a GPU; 0 on a CPU
+
+    @classmethod
+    def here(cls, use_cpu: bool = False) -> Self:
+        """Looks at this machine."""
+        on_cpu = use_cpu or not torch.accelerator.is_available()
+        # Where processes cannot be copied, there is one core for this one.
+        cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+        shards = [os.environ.get(name, "false").lower() for name in _ENVIRONMENT_OF_SHARDS]
+        return cls(
+            on_cpu=on_cpu,
+            has_bfloat16=_has_bfloat16(on_cpu),
+            is_sharded="true" in shards or "1" in shards,
+            spare_cores=0 if on_cpu else cores - 1,
+        )
+
+    def is_faster_in_bfloat16(self, d_model: int) -> bool:
+        """Returns whether a model of this width trains faster in bfloat16.
+
+        The conversions cost more than small products gain. On one thread of a Xeon with AMX, a step
+        in bfloat16 was 0.67 times as fast as in float32 at width 96, 0.8 times at 128, 1.2 times at
+        192, 1.5 times at 256 and 2 times at 512, with 1,024 and with 4,096 tokens.
+        """
+        return self.has_bfloat16 and (not self.on_cpu or d_model >= _NARROWEST_IN_BFLOAT16)
+
+
+def _has_bfloat16(on_cpu: bool) -> bool:
+    if on_cpu:
+        return bool(torch.cpu._is_avx512_bf16_supported())
+    return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
