@@ -45,26 +45,7 @@ class _ErrorRate(Score):
     counts: dict[str, float]
 
 
-class _Composed(Metric):
-    """A metric that compares texts in NFC, in which the same text has one form."""
-
-    def _preprocess_segment(self, sent: str) -> str:
-        return str(cast(Any, super())._preprocess_segment(normalize("NFC", sent)))
-
-
-class _Bleu(_Composed, sacrebleu.BLEU):
-    pass
-
-
-class _Chrf(_Composed, sacrebleu.CHRF):
-    pass
-
-
-class _Ter(_Composed, sacrebleu.TER):
-    pass
-
-
-class _CharacterTer(_Ter):
+class _CharacterTer(sacrebleu.TER):
     """TER for scripts without spaces: each character is a word."""
 
     def __init__(self, **options: Any) -> None:
@@ -72,7 +53,7 @@ class _CharacterTer(_Ter):
         self.tokenizer_signature = "char"
 
     def _preprocess_segment(self, sent: str) -> str:
-        return " ".join("".join(super()._preprocess_segment(sent).split()))
+        return " ".join(_characters_without_spaces(super()._preprocess_segment(sent)))
 
 
 class _Mismatches(Metric):
@@ -95,7 +76,7 @@ class _Mismatches(Metric):
         self.name, self.counts, self.units = name, counts, units
 
     def _preprocess_segment(self, sent: str) -> str:
-        return normalize("NFC", sent)
+        return sent
 
     def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
         return {"references": list(map(self.units, refs))}
@@ -136,9 +117,9 @@ def _characters_without_spaces(text: str) -> str:
 
 
 METRICS: Mapping[str, Callable[..., Metric]] = {
-    "bleu": _Bleu,
-    "chrf": _Chrf,
-    "ter": _Ter,
+    "bleu": sacrebleu.BLEU,
+    "chrf": sacrebleu.CHRF,
+    "ter": sacrebleu.TER,
     "wer": partial(_Edits, "WER", ("edits", "words")),
     "cer": partial(_Edits, "CER", ("edits", "characters"), _characters),
     "per": partial(_Edits, "PER", ("edits", "phonemes")),
@@ -159,14 +140,16 @@ def make_metric(name: str, tokenize: str, **options: Any) -> Metric:
 
     For scripts without spaces, the words of TER and WER are characters.
     """
+    of_scripts = _OF_SCRIPTS_WITHOUT_SPACES if tokenize in _OF_CHARACTERS else {}
     if name == "bleu":
+        options["tokenize"] = tokenize
         with optional_packages():  # sacrebleu's own error is of no type
             for module in _MODULES_OF_TOKENIZERS.get(tokenize, ()):
                 import_module(module)
-        return _Bleu(tokenize=tokenize, **options)
-    if tokenize in _OF_CHARACTERS and name in _OF_SCRIPTS_WITHOUT_SPACES:
-        return _OF_SCRIPTS_WITHOUT_SPACES[name](**options)
-    return METRICS[name](**options)
+    metric: Any = {**METRICS, **of_scripts}[name](**options)
+    preprocess = metric._preprocess_segment
+    metric._preprocess_segment = lambda text: preprocess(normalize("NFC", text))
+    return cast(Metric, metric)
 
 
 def score_tokenizer(tag: str) -> str:
@@ -309,11 +292,11 @@ class GenerationMetrics:
             predictions in tokens, without special tokens.
         """
         ids = self._to_token_ids(prediction.predictions)
-        references: References | None = self.references
+        references = self.references
         if references is None:
             references = self._decode_ids(self._to_token_ids(prediction.label_ids))
         lengths = (~np.isin(ids, self.tokenizer.all_special_ids)).sum(axis=1)
-        self.last = self._score(self._decode_ids(ids), lengths.tolist(), as_lists(references))
+        self.last = self.score(self._decode_ids(ids), lengths.tolist(), references)
         return self.last.figures
 
     def score_trained(self, trainer: Any) -> dict[str, float]:
@@ -322,14 +305,14 @@ class GenerationMetrics:
         self.last = self.score_model(trainer, self)
         return self.last.figures
 
-    def score(self, predictions: Sequence[str], lengths: Sequence[int]) -> Scored:
-        """Scores generated texts, of these numbers of tokens."""
-        references = as_lists(cast(References, self.references))
-        return self._score(list(predictions), lengths, references)
-
-    def _score(
-        self, predictions: list[str], lengths: Sequence[int], references: list[list[str]]
+    def score(
+        self,
+        predictions: Sequence[str],
+        lengths: Sequence[int],
+        references: References | None = None,
     ) -> Scored:
+        """Scores generated texts, of these numbers of tokens; by the `references`, if none come."""
+        references = as_lists(cast(References, references or self.references))
         scores, signatures = dict[str, float](), dict[str, str]()
         for name in self.names:
             figures = score_texts(
@@ -348,7 +331,7 @@ class GenerationMetrics:
                 part = score_texts(name, outputs, wanted, tokenize=self._tokenizer_of(rows))
                 scores[f"{name}_{group}"] = float(part[name])
         scores["gen_len"] = float(np.mean(lengths))
-        return Scored(scores, signatures, predictions)
+        return Scored(scores, signatures, list(predictions))
 
     def _tokenizer_of(self, rows: Iterable[int]) -> str | None:
         names = self.tokenizers

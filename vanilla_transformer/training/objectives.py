@@ -44,7 +44,8 @@ def rdrop_loss(
         num_items_in_batch = count
     both = torch.cat([labels, labels])  # (2 · batch, target_len)
     nll = token_loss(outputs["logits"], both, label_smoothing, num_items_in_batch) / 2
-    divergence = symmetric_divergence(outputs["logits"], labels)
+    first, second = _log_probabilities(outputs["logits"], labels)
+    divergence = ((first.exp() - second.exp()) * (first - second)).sum()
     mean = mean_per_item(divergence, count, num_items_in_batch)
     return nll_weight * nll + alpha / 4 * mean, outputs
 
@@ -116,23 +117,16 @@ def _cut_tokens(model: nn.Module, cutoff: float) -> Iterator[None]:
             hook.remove()
 
 
-def symmetric_divergence(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Computes KL(p₁‖p₂) + KL(p₂‖p₁), summed over the tokens to predict: a scalar in nats.
+def _log_probabilities(logits: torch.Tensor, labels: torch.Tensor) -> list[torch.Tensor]:
+    """Returns the values of each pass, in nats, of shape (tokens to predict, vocab).
 
     Args:
-        logits: Of shape (2 · batch, target_len, vocab): the first pass, then the second.
+        logits: Of shape (passes · batch, target_len, vocab): the first pass, then the others.
         labels: Of shape (batch, target_len); positions with -100 do not count.
     """
-    first, second = _log_probabilities(logits, labels)
-    return ((first.exp() - second.exp()) * (first - second)).sum()
-
-
-def _log_probabilities(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Returns the values of each pass, in nats, of shape (tokens to predict, vocab)."""
-    counted = labels != IGNORE_INDEX
-    sum_type = torch.promote_types(logits.dtype, torch.float32)
-    halves = (half[counted].to(sum_type) for half in logits.chunk(2))
-    return tuple(F.log_softmax(half, dim=-1) for half in halves)
+    counted, wide = labels != IGNORE_INDEX, torch.promote_types(logits.dtype, torch.float32)
+    passes = (rows[counted].to(wide) for rows in logits.split(len(labels)))
+    return [F.log_softmax(rows, dim=-1) for rows in passes]
 
 
 @dataclass(frozen=True)
@@ -162,21 +156,13 @@ class Teachers:
                 batch, one below the other; then the result is their mean.
             inputs: The batch, with "labels" and "decoder_input_ids".
         """
-        counted = inputs["labels"] != IGNORE_INDEX
-        expected = self._mean_probabilities(inputs, counted)  # (tokens to predict, vocab)
-        passes = logits.split(len(counted))
-        predicted = [_log_softmax(rows[counted]) for rows in passes]
+        expected = self._mean_probabilities(**inputs)  # (tokens to predict, vocab)
+        predicted = _log_probabilities(logits, inputs["labels"])
         terms = [F.kl_div(rows, expected, reduction="sum") for rows in predicted]
         return torch.stack(terms).mean()
 
     @torch.no_grad()
-    def _mean_probabilities(self, inputs: Mapping[str, Any], counted: torch.Tensor) -> torch.Tensor:
-        unlabelled = {name: value for name, value in inputs.items() if name != "labels"}
-        outputs = (model(**unlabelled, use_cache=False) for model in self.models)
-        rows = [_log_softmax(output["logits"][counted]).exp() for output in outputs]
+    def _mean_probabilities(self, labels: torch.Tensor, **inputs: Any) -> torch.Tensor:
+        outputs = (model(**inputs, use_cache=False) for model in self.models)
+        rows = [_log_probabilities(output["logits"], labels)[0].exp() for output in outputs]
         return torch.stack(rows).mean(0)
-
-
-def _log_softmax(logits: torch.Tensor) -> torch.Tensor:
-    wide = torch.promote_types(logits.dtype, torch.float32)
-    return F.log_softmax(logits.to(wide), dim=-1)

@@ -33,30 +33,6 @@ _WARN_IF_CHANGED = (
 """Inputs that a resumed training takes anew: another value is a warning."""
 
 
-def _check_changes(current: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    """Refuses or reports changes since a checkpoint was saved; of options, with both values.
-
-    An input that the checkpoint does not have has not changed.
-    """
-    changed = [
-        name
-        for name in (*_MUST_EQUAL, *_WARN_IF_CHANGED)
-        if name in current and name in saved and current[name] != saved[name]
-    ]
-    labels = (
-        name if " " in name else f"`{name}` ({saved[name]}, now {current[name]})"
-        for name in changed
-    )
-    sentence = f"Since the checkpoint was saved, {', '.join(labels)} changed."
-    if {*changed} & {*_MUST_EQUAL}:
-        raise ValueError(
-            f"{sentence} A resumed training keeps the values of its checkpoint: give the former "
-            "one, or train the model further, in another directory, with `--model-name-or-path`."
-        )
-    if changed:
-        logger.warning(f"{sentence} The rest of the run differs from an uninterrupted run.")
-
-
 def _tracked_options(args: TokenBudgetTrainingArguments) -> dict[str, Any]:
     """Returns the options that decide the course of a training, by their names."""
     names = (*_MUST_EQUAL, *_WARN_IF_CHANGED)
@@ -88,8 +64,29 @@ class TrainingRecord(TrainerCallback):
         self.inputs, self.folder = dict(inputs), Path()
 
     def compare(self, args: TokenBudgetTrainingArguments, checkpoint: Checkpoint) -> None:
-        """Refuses or reports changes since a checkpoint was saved."""
-        _check_changes({**self.inputs, **_tracked_options(args)}, checkpoint.inputs)
+        """Refuses or reports changes since a checkpoint was saved; of options, with both values.
+
+        An input that the checkpoint does not have has not changed.
+        """
+        current, saved = {**self.inputs, **_tracked_options(args)}, checkpoint.inputs
+        changed = [
+            name
+            for name in (*_MUST_EQUAL, *_WARN_IF_CHANGED)
+            if name in current and name in saved and current[name] != saved[name]
+        ]
+        labels = (
+            name if " " in name else f"`{name}` ({saved[name]}, now {current[name]})"
+            for name in changed
+        )
+        sentence = f"Since the checkpoint was saved, {', '.join(labels)} changed."
+        if {*changed} & {*_MUST_EQUAL}:
+            raise ValueError(
+                f"{sentence} A resumed training keeps the values of its checkpoint: give the "
+                "former one, or train the model further, in another directory, with "
+                "`--model-name-or-path`."
+            )
+        if changed:
+            logger.warning(f"{sentence} The rest of the run differs from an uninterrupted run.")
 
     def on_train_begin(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
         """Adds the inputs to the state that each checkpoint keeps; called by Trainer."""

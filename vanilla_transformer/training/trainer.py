@@ -52,7 +52,7 @@ from vanilla_transformer.training.muon import make_muon
 from vanilla_transformer.training.objectives import Teachers, rdrop_loss, simcut_loss
 from vanilla_transformer.training.record import TrainingRecord
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
-from vanilla_transformer.training.sharding import group_tied_modules
+from vanilla_transformer.training.sharding import group_tied_modules, refuse_sharded_weights
 from vanilla_transformer.training.store import FILE_SIZES, Checkpoint, resumed_checkpoint
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
@@ -415,11 +415,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             group_tied_modules(self.model, self.accelerator.state.fsdp_plugin)
         wants_muon = self.args.optim == MUON and self.optimizer_cls_and_kwargs is None
         if self.optimizer is None and wants_muon:
-            if self.is_fsdp_enabled or self.is_deepspeed_enabled:
-                raise ValueError(
-                    "`optim` 'muon' needs whole matrices, which FSDP and DeepSpeed divide: use DDP "
-                    "or another `optim`."
-                )
+            refuse_sharded_weights("`optim` 'muon'", "use DDP or another `optim`")
             trained: Any = self.model if model is None else model
             self.optimizer = make_muon(
                 trained,
@@ -464,19 +460,18 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
         """Returns the stock loss; in training, with the additions of the arguments."""
-        links = {name: inputs[name] for name in inputs if name == LINKS}
-        inputs = {name: inputs[name] for name in inputs if name != LINKS}
+        # A copy: the base class may take the labels out of it.
+        given, inputs = inputs, {name: inputs[name] for name in inputs if name != LINKS}
         if not model.training:  # the mean of this batch, not its share of all processes' mean
             return super().compute_loss(model, inputs, return_outputs)
         if self._guide is None:
             loss, outputs = self._objective_loss(model, inputs, num_items_in_batch)
         else:
-            guided = {**inputs, **links}  # the base class may take the labels out of `inputs`
             with recorded_heads(self.model, self._guide.layer) as record:
                 loss, outputs = self._objective_loss(model, inputs, num_items_in_batch)
             if record.query is not None:  # the layer was not left out of this step
-                total = guided_loss(record, self._guide, guided)
-                count = (guided["labels"] != IGNORE_INDEX).sum()
+                total = guided_loss(record, self._guide, given)
+                count = (given["labels"] != IGNORE_INDEX).sum()
                 mean = mean_per_item(total, count, num_items_in_batch)
                 mean = mean * self._share_of_processes(num_items_in_batch)
                 loss = loss + self._guide.weight * mean
