@@ -257,18 +257,15 @@ class _Side:
     ) -> None:
         self.name, self.tokenizer, self.limit, self.truncated = name, tokenizer, limit, truncated
         self.call = partial(call_tokenizer, tokenizer, name)
-        # The fastest encoder without a limit of length.
-        self._whole_ids: Callable[[list[str]], list[list[int]]] = self._ids_of_call
-        if hasattr(tokenizer, "batch_ids"):
-            self._whole_ids = partial(tokenizer.batch_ids, side=name)
-
-    def _ids_of_call(self, texts: list[str]) -> list[list[int]]:
-        ids: list[list[int]] = self.call(texts, truncation=False)["input_ids"]
-        return ids
 
     def ids_of(self, texts: list[str]) -> list[list[int]]:
         """Returns the ids of texts; the tokenizer truncates a text that is too long."""
-        ids, limit = self._whole_ids(texts), self.limit
+        ids: list[list[int]]
+        if hasattr(self.tokenizer, "batch_ids"):  # the fastest encoder without a limit of length
+            ids = self.tokenizer.batch_ids(texts, side=self.name)
+        else:
+            ids = self.call(texts, truncation=False)["input_ids"]
+        limit = self.limit
         if limit and (long := [index for index, row in enumerate(ids) if len(row) > limit]):
             self.truncated[self.name] += len(long)
             some = [texts[index] for index in long]

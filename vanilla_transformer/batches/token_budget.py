@@ -6,6 +6,7 @@ differ in cost. A token-budget batch holds as many sentences of similar length a
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from typing import Any
 
@@ -29,6 +30,7 @@ _SAMPLED_EPOCHS = 8  # of a mixture, which tell how much its epochs differ in le
 _DEVIATIONS = 4  # of the length of its epochs, for which each epoch has room
 
 
+@dataclass(eq=False, repr=False)
 class TokenBudgetBatchSampler(Sampler[list[int]]):
     """Yields batches of indices whose padded size is at most `max_tokens`.
 
@@ -57,32 +59,25 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         mixture: Chooses the examples of each epoch. None: every example appears exactly once.
     """
 
-    def __init__(
-        self,
-        source_lengths: Sequence[int] | Ints,
-        target_lengths: Sequence[int] | Ints,
-        max_tokens: int,
-        *,
-        shuffle: bool = True,
-        seed: int = 0,
-        num_processes: int = 1,
-        process_index: int | None = None,
-        mixture: Mixture | None = None,
-    ) -> None:
-        self.source_lengths = np.asarray(source_lengths)
-        self.target_lengths = np.asarray(target_lengths)
-        self.max_tokens = max_tokens
-        self.shuffle = shuffle
-        self.seed = seed
-        self.num_processes = num_processes
-        self.process_index = process_index
-        self.mixture = mixture
-        self.epoch = 0
-        self._examples = len(self.source_lengths)
-        assert mixture is None or len(mixture) == self._examples
-        check_longest(self.source_lengths, self.target_lengths, max_tokens, "Example {}".format)
-        self._step_between_batches = 1 if process_index is None else num_processes
-        self._first_count = self._count_batches(0, np.random.default_rng(seed))
+    source_lengths: Ints
+    target_lengths: Ints
+    max_tokens: int
+    _: KW_ONLY
+    shuffle: bool = True
+    seed: int = 0
+    num_processes: int = 1
+    process_index: int | None = None
+    mixture: Mixture | None = None
+
+    def __post_init__(self) -> None:
+        self.source_lengths = np.asarray(self.source_lengths)  # a list is accepted too
+        self.target_lengths = np.asarray(self.target_lengths)
+        self.epoch, self._examples = 0, len(self.source_lengths)
+        assert self.mixture is None or len(self.mixture) == self._examples
+        lengths = self.source_lengths, self.target_lengths
+        check_longest(*lengths, self.max_tokens, "Example {}".format)
+        self._step_between_batches = 1 if self.process_index is None else self.num_processes
+        self._first_count = self._count_batches(0, np.random.default_rng(self.seed))
         self.num_batches = self._choose_num_batches()
 
     def set_epoch(self, epoch: int) -> None:

@@ -155,11 +155,10 @@ class DataArguments:
 
     def _entries_of_options(self) -> list[Corpus]:
         """Returns entries without names: one for a data set, or one for the data of each split."""
+        entries = []
         if self.dataset_name is not None:
             name, config = self.dataset_name, self.dataset_config_name
-            entries = [Corpus(dataset=name, dataset_config=config, columns=self._columns())]
-        else:
-            entries = []
+            entries.append(Corpus(dataset=name, dataset_config=config, columns=self._columns()))
         for split in SPLITS:
             table = getattr(self, f"{split}_file")
             sides: Any = [getattr(self, f"{split}_{side}") for side in ("source", "target")]

@@ -83,21 +83,15 @@ def load_parallel_data(
     splits: dict[str, Dataset] = {}
     reports, shares = [], None
     for split in (split for split in SPLITS if split in tables):
-        kept = [_kept_rows(entry, split, table) for entry, table in tables[split]]
-        for (entry, _), rows in zip(tables[split], kept, strict=True):
-            name = f"{split} data{f' of {entry.name}' * bool(entry.name)}"
-            warn_of_swapped_columns(rows, name)
         limit = getattr(args, LIMITS[split])
-        parts = used = [rows.select(range(min(limit or len(rows), len(rows)))) for rows in kept]
+        parts = [_used_rows(entry, split, table, limit) for entry, table in tables[split]]
         if split == "train":
-            tags = [entry.tag for entry, _ in tables[split]]
+            entries, used = [entry for entry, _ in tables[split]], parts
             parts = [
-                add_cased_copies(rows, args.case_augment, tag)
-                for rows, tag in zip(used, tags, strict=True)
+                add_cased_copies(rows, args.case_augment, entry.tag)
+                for entry, rows in zip(entries, used, strict=True)
             ]
-            sizes = {
-                entry.name: len(rows) for (entry, _), rows in zip(tables[split], parts, strict=True)
-            }
+            sizes = {entry.name: len(rows) for entry, rows in zip(entries, parts, strict=True)}
             shares = shares_of(args.entries, sizes, args.corpora_temperature)  # copies count
             of_size = {name: size / sum(sizes.values()) for name, size in sizes.items()}
             reports = [
@@ -242,8 +236,11 @@ def _with_links(
     return [(entry, add_links(table, path)) for entry, table in tables]
 
 
-def _kept_rows(corpus: Corpus, split: str, table: Dataset) -> Dataset:
-    """Returns the rows that no filter drops; a warning counts empty pairs that no report counts."""
+def _used_rows(corpus: Corpus, split: str, table: Dataset, limit: int | None) -> Dataset:
+    """Returns the first rows that no filter drops.
+
+    Warnings count empty pairs that no report counts, and tell of swapped columns.
+    """
     is_kept, dropped = rows_with_reason(table, ""), count_reasons(table)
     if not is_kept.any():
         remedy = (
@@ -253,17 +250,17 @@ def _kept_rows(corpus: Corpus, split: str, table: Dataset) -> Dataset:
             f"Nothing is left of the {split} data {corpus.label!r} with {len(table):,} pairs "
             f"({list_reasons(dropped)}): {remedy}."
         )
-    rows = table.remove_columns("reason")
-    if is_kept.all():
-        return rows
-    if split != "train" or not corpus.name:
+    if not is_kept.all() and (split != "train" or not corpus.name):
         logger.warning(
             f"{split}: skipped {len(table) - is_kept.sum():,} of {len(table):,} pairs because a "
             f"side is empty. The first of them is on line {table[int(is_kept.argmin())]['line']:,}."
         )
-    # A copy: a table of indices would make each access slow.
-    chosen = rows.with_format("arrow").select(np.flatnonzero(is_kept))
-    return chosen.flatten_indices().with_format(None)
+    rows = table.remove_columns("reason")
+    if not is_kept.all():  # a copy: a table of indices would make each access slow
+        rows = rows.with_format("arrow").select(np.flatnonzero(is_kept))
+        rows = rows.flatten_indices().with_format(None)
+    warn_of_swapped_columns(rows, f"{split} data{f' of {corpus.name}' * bool(corpus.name)}")
+    return rows.select(range(min(limit or len(rows), len(rows))))
 
 
 def _joined(parts: Sequence[Dataset]) -> Dataset:

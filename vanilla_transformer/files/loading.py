@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer.files.model_directory import check_model_directory, check_on_hub
@@ -34,13 +35,11 @@ def load_weights(path: str, **changes: Any) -> Any:
         model, report = AutoModelForSeq2SeqLM.from_pretrained(
             path, output_loading_info=True, **changes
         )
-    except Exception as error:
-        if type(error).__name__ == "SafetensorError":  # it names no file
-            raise ValueError(
-                f"The weights in {path!r} (model.safetensors) cannot be read ({error}). The file "
-                "is damaged or was cut off: copy it again, or use an earlier checkpoint."
-            ) from error
-        raise
+    except SafetensorError as error:  # it names no file
+        raise ValueError(
+            f"The weights in {path!r} (model.safetensors) cannot be read ({error}). The file "
+            "is damaged or was cut off: copy it again, or use an earlier checkpoint."
+        ) from error
     # transformers initializes weights that it does not find, and leaves out unknown ones.
     misfits = {name: sorted(map(str, keys)) for name, keys in report.items() if keys}
     if misfits:
