@@ -70,29 +70,18 @@ class VanillaTransformerGeneration(GenerationMixin):
         return transitions
 
     def adjust_generation_fn(  # type: ignore[override]  # the base class names all arguments
-        self,
-        generation_config: Any,
-        from_auto_class: Any,
-        from_pipeline: Any,
-        pretrained_model_name_or_path: Any,
-        **kwargs: Any,
+        self, given_settings: Any, is_auto: Any, of_pipeline: Any, path: Any, **kwargs: Any
     ) -> None:
         """Loads the generation config; `from_pretrained` calls this at its end.
 
         What a stock Trainer has filled in is dropped. A damaged file is refused: the base class
         would go on with other settings.
         """
-        if generation_config is None:
-            folder = Path(str(pretrained_model_name_or_path), kwargs.get("subfolder") or "")
+        if given_settings is None:
+            folder = Path(str(path), kwargs.get("subfolder") or "")
             _check_generation_file(folder / "generation_config.json")
         base = cast(Any, super())
-        base.adjust_generation_fn(
-            generation_config,
-            from_auto_class,
-            from_pipeline,
-            pretrained_model_name_or_path,
-            **kwargs,
-        )
+        base.adjust_generation_fn(given_settings, is_auto, of_pipeline, path, **kwargs)
         self.generation_config = chosen_settings(self.generation_config)
         self.name_longest_output()
 
@@ -144,7 +133,8 @@ class VanillaTransformerGeneration(GenerationMixin):
     ) -> Any:
         settings = generation_config
         if can_record(self, logits_processor, stopping_criteria, settings, arguments):
-            return recorded_search(self, input_ids, logits_processor, settings, arguments)
+            with torch.cuda.device(input_ids.device):
+                return recorded_search(self, input_ids, logits_processor, settings, arguments)
         draws = settings.do_sample and is_on_gpu(self)
         with draws_random_numbers() if draws else nullcontext():
             return search(
@@ -164,11 +154,7 @@ class VanillaTransformerGeneration(GenerationMixin):
         if generation_config.max_new_tokens is not None:
             has_default_max_length |= generation_config.max_length == self._default_max_length
         base = cast(Any, super())
-        return base._prepare_generated_length(
-            generation_config=generation_config,
-            has_default_max_length=has_default_max_length,
-            **kwargs,
-        )
+        return base._prepare_generated_length(generation_config, has_default_max_length, **kwargs)
 
     def _validate_generation_mode(
         self, generation_mode: Any, generation_config: Any, generation_mode_kwargs: Any

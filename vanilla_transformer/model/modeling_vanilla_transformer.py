@@ -225,7 +225,6 @@ class VanillaTransformerForConditionalGeneration(
         use_cache: bool | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
         logits_to_keep: int | torch.Tensor = 0,
-        plan: StepPlan | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         """Predicts the target's next tokens, and computes the loss if labels are given.
@@ -255,7 +254,6 @@ class VanillaTransformerForConditionalGeneration(
                 the loss is divided; Trainer passes it. None: the labels of this call.
             logits_to_keep: Without labels: compute the logits of this many last positions, or of
                 the positions with the given indices, of shape (kept,); 0: all.
-            plan: What to compute. None: decided here.
             **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
                 the attention implementation.
 
@@ -273,22 +271,21 @@ class VanillaTransformerForConditionalGeneration(
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels, bounds)
             # Each of these already says what is padding.
-            knows_padding = any(x is not None for x in (decoder_attention_mask, plan, bounds))
+            knows_padding = decoder_attention_mask is not None or bounds is not None
             if decoder_input_ids is not None and not knows_padding and not is_tracing():
                 decoder_attention_mask = hide_leading_padding(
                     labels, decoder_input_ids, self.config.decoder_start_token_id
                 )
         elif use_cache is None:
             use_cache = self.config.use_cache and not is_packed(kwargs)
-        if plan is None:
-            source_inputs = encoder_outputs, input_ids, inputs_embeds
-            plan = self.plan_step(
-                (source_inputs, (decoder_input_ids, decoder_inputs_embeds)),
-                (attention_mask, decoder_attention_mask),
-                labels,
-                use_cache or past_key_values is not None,
-                kwargs,
-            )
+        source_inputs = encoder_outputs, input_ids, inputs_embeds
+        plan = self.plan_step(
+            (source_inputs, (decoder_input_ids, decoder_inputs_embeds)),
+            (attention_mask, decoder_attention_mask),
+            labels,
+            use_cache or past_key_values is not None,
+            kwargs,
+        )
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,

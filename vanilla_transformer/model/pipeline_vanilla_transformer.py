@@ -80,21 +80,15 @@ class Seq2SeqGenerationPipeline(Pipeline):
         for name in ("assistant_model", "assistant_tokenizer"):
             if getattr(self, name, None) is not None:
                 generate_kwargs[name] = getattr(self, name)
-        languages = {"src_lang": src_lang, "tgt_lang": tgt_lang}
+        languages = _without_none(src_lang=src_lang, tgt_lang=tgt_lang)
         settings = {name: generate_kwargs.get(name) for name in _NAMING_TARGETS}
-        options: tuple[dict[str, Any], ...] = (
-            {"truncation": truncation, **languages, **settings},
-            languages,
-            {
-                "return_tensors": return_tensors,
-                "skip_special_tokens": skip_special_tokens,
-                "clean_up_tokenization_spaces": clean_up_tokenization_spaces,
-            },
+        before = _without_none(truncation=truncation, **settings)
+        after = _without_none(
+            return_tensors=return_tensors,
+            skip_special_tokens=skip_special_tokens,
+            clean_up_tokenization_spaces=clean_up_tokenization_spaces,
         )
-        before, run, after = (
-            {name: value for name, value in part.items() if value is not None} for part in options
-        )
-        return before, {**run, **generate_kwargs}, after
+        return {**before, **languages}, {**languages, **generate_kwargs}, after
 
     def preprocess(  # type: ignore[override]  # every pipeline names its own parameters
         self, input_: Any, truncation: bool | None = None, **languages: Any
@@ -173,3 +167,7 @@ class Seq2SeqGenerationPipeline(Pipeline):
             clean_up_tokenization_spaces=clean_up_tokenization_spaces,
         )
         return [{"generated_text": f"{begin}{text}{end}"} for text in texts]
+
+
+def _without_none(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}

@@ -7,6 +7,13 @@ of published systems are larger than the default.
 
 from typing import Any
 
+
+def _of_both_stacks(**fields: Any) -> dict[str, Any]:
+    """Returns fields for the encoder, and the same ones for the decoder."""
+    stacks = ("encoder", "decoder")
+    return {f"{stack}_{name}": value for name, value in fields.items() for stack in stacks}
+
+
 SEPARATE_EMBEDDINGS = {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
 XAVIER = {"initializer": "xavier"}
 PRESETS: dict[str, dict[str, Any]] = {
@@ -17,10 +24,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         **XAVIER,
         "vocab_size": 37000,
         "d_model": 1024,
-        "encoder_attention_heads": 16,
-        "decoder_attention_heads": 16,
-        "encoder_ffn_dim": 4096,
-        "decoder_ffn_dim": 4096,
+        **_of_both_stacks(attention_heads=16, ffn_dim=4096),
         "dropout": 0.3,
         "label_smoothing": 0.1,
     },
@@ -29,10 +33,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         **XAVIER,
         "vocab_size": 8848,
         "decoder_vocab_size": 6632,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "encoder_ffn_dim": 1024,
-        "decoder_ffn_dim": 1024,
+        **_of_both_stacks(attention_heads=4, ffn_dim=1024),
         "position_embedding_type": "sinusoidal_fairseq",
         "position_offset": 2,
         "dropout": 0.3,
@@ -46,12 +47,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "vocab_size": 1000,
         "decoder_vocab_size": 1200,
         "d_model": 32,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "encoder_ffn_dim": 64,
-        "decoder_ffn_dim": 64,
+        **_of_both_stacks(layers=2, attention_heads=4, ffn_dim=64),
         "scale_embedding": False,
         "pad_token_id": 0,
         "bos_token_id": 1,
@@ -105,10 +101,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     # The choices of LLaMA (Touvron et al. 2023) with grouped queries (Ainslie et al. 2023). The
     # feed-forward width is about 2/3 of the base model's, because gating adds a third matrix.
     "modern": {
-        "encoder_num_key_value_heads": 2,
-        "decoder_num_key_value_heads": 2,
-        "encoder_ffn_dim": 1408,
-        "decoder_ffn_dim": 1408,
+        **_of_both_stacks(num_key_value_heads=2, ffn_dim=1408),
         "activation_function": "silu",
         "gated_ffn": True,
         "norm_placement": "pre",

@@ -168,18 +168,17 @@ class VanillaTransformerPreTrainedModel(AdaptedEmbeddings, PreTrainedModel):
             chunked = self.training and self.training_shortcuts.chunked_loss
             return StepPlan(source, target, chunked)
         shortcuts = self.active_shortcuts(arguments)
-        if not shortcuts.padding_free or has_cache:  # a cache holds every slot
-            return StepPlan(PADDED, PADDED, shortcuts.chunked_loss)
-        slots = (
-            source_token_mask(masks[0], shapes[0]),
-            target_token_mask(labels, masks[1], shapes[1]),
-        )
-        # The target's mask may hide tokens that are computed: attention must read it.
-        if masks[1] is None and self.packs_sequences(arguments):
-            source, target = (layout_of(side, packed=True) for side in slots)
-            if PADDED not in (source, target):  # the kernel takes both sides packed
-                return StepPlan(source, target, shortcuts.chunked_loss)
-        source, target = map(layout_of, slots)
+        source = target = PADDED
+        if shortcuts.padding_free and not has_cache:  # a cache holds every slot
+            slots = (
+                source_token_mask(masks[0], shapes[0]),
+                target_token_mask(labels, masks[1], shapes[1]),
+            )
+            # The target's mask may hide tokens that are computed: attention must read it.
+            packs = masks[1] is None and self.packs_sequences(arguments)
+            source, target = (layout_of(side, packs) for side in slots)
+            if packs and PADDED in (source, target):  # the kernel takes both sides packed
+                source, target = map(layout_of, slots)
         return StepPlan(source, target, shortcuts.chunked_loss)
 
     # Attention implementations -------------------------------------------------------------------

@@ -136,21 +136,10 @@ def recorded_search(
     model: Any,
     input_ids: torch.Tensor,
     logits_processor: LogitsProcessorList,
-    settings: GenerationConfig,
-    arguments: dict[str, Any],
-) -> torch.Tensor:
-    """Searches as `_sample` and `_beam_search` of transformers do, if `can_record` says so."""
-    with torch.cuda.device(input_ids.device):
-        return _search(model, input_ids, logits_processor, settings, arguments)
-
-
-def _search(
-    model: Any,
-    input_ids: torch.Tensor,
-    logits_processor: LogitsProcessorList,
     settings: Any,
     arguments: dict[str, Any],
 ) -> torch.Tensor:
+    """Searches as `_sample` and `_beam_search` of transformers do, if `can_record` says so."""
     outputs = model._prefill(input_ids, settings, arguments)
     state: Any = (_Greedy if settings.num_beams == 1 else _Beams)(input_ids, settings)
     decoder = _Decoder(model, arguments, input_ids.shape[1])

@@ -184,8 +184,8 @@ def warn_of_untested_versions(saved_with: object) -> None:
     known_versions = saved_with if isinstance(saved_with, Mapping) else {}
     for library, (first, end) in TESTED.items():
         version, recorded = installed[library], known_versions.get(library)
-        is_old = _parse_version(version) < _parse_version(first)
-        is_new = end is not None and _parse_version(version) >= _parse_version(end)
+        is_old = _numbers_of(version) < _numbers_of(first)
+        is_new = end is not None and _numbers_of(version) >= _numbers_of(end)
         if version != recorded and (is_old or is_new):
             tested = first if end is None else f"{first} up to, but not including, {end}"
             known = "" if recorded is None else f", and the model was saved with {recorded}"
@@ -194,7 +194,6 @@ def warn_of_untested_versions(saved_with: object) -> None:
             )
 
 
-def _parse_version(version: str) -> tuple[int, ...]:
+def _numbers_of(version: str) -> list[int]:
     """Returns the three numbers of a version; what follows them, such as `+cpu`, does not count."""
-    numbers = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", version)
-    return tuple(int(number or 0) for number in numbers.groups()) if numbers else (0, 0, 0)
+    return [int(number) for number in re.findall(r"\d+", version)[:3]]

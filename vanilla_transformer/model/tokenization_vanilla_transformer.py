@@ -264,8 +264,6 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             _train_backend(texts, side_kind, size, lowercase, min_frequency, show_progress)
             for texts, side_kind, size in zip(corpora, kinds, sizes, strict=False)
         ]
-        names = ("tokenizer_object", "target_tokenizer_object")
-        named: dict[str, Any] = dict(zip(names, backends, strict=False))
         options = {
             "kind": kinds[0],
             "target_kind": kinds[-1],
@@ -275,7 +273,8 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             "lowercase": lowercase,
         }
         return cls(
-            **named,
+            tokenizer_object=backends[0],
+            target_tokenizer_object=None if shared else backends[1],
             model_max_length=model_max_length,
             fold_white_space=fold_white_space,
             do_lower_case=cases == {"small"} if do_lower_case is None else do_lower_case,
