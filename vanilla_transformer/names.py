@@ -14,9 +14,12 @@ SCORES_OF_WORDS = ("bleu", "ter", "wer")
 
 
 def is_error_rate(name: str) -> bool:
-    """Returns whether a logged score, such as "eval_wer" or "wer_app", is an error rate."""
+    """Returns whether a logged score, such as "eval_wer", "wer_app" or "app_wer", is an error rate.
+
+    A corpus may have the name of a score: "bleu_per" is the BLEU of a corpus.
+    """
     parts = name.removeprefix("eval_").split("_")
-    return parts[0] in ERROR_RATES or parts[-1] in ERROR_RATES
+    return (parts[0] if parts[0] in METRIC_NAMES else parts[-1]) in ERROR_RATES
 
 
 SCORE_TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores200", "none")

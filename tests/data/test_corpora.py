@@ -137,6 +137,7 @@ REFUSED = {
     "weight": ({"weight": 0}, "app: `weight` 0 must be a number above 0"),
     "tag": ({"tag": "<2 de>"}, "`tag` '<2 de>' must be one word"),
     "name": ({"wieght": 2}, "unknown name 'wieght': choose from name, train"),
+    "end": ({"name": "low"}, "low: `name` 'low' is that of an end of an interval"),
     "filter": ({"filters": {"sript": 1}}, "app: `filters` has no 'sript': choose from empty"),
     "languages": ({"languages": ["en"]}, r"`languages` \['en'\] must name the source and the"),
     "columns": ({"columns": [2, 3]}, r"app.tsv, line 1: it has 2 columns, but `columns` are"),

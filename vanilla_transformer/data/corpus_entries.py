@@ -27,6 +27,11 @@ def _is_no_list(value: Any, sizes: tuple[int, ...] = (2,)) -> bool:
 
 RULES = (
     Rule(
+        ("name",),
+        lambda value, _: value in ("low", "high"),
+        "`{name}` {value!r} is that of an end of an interval (bleu_{value}): give another one.",
+    ),
+    Rule(
         ("weight",),
         lambda value, _: not (isinstance(value, int | float) and value > 0),
         "`{name}` {value!r} must be a number above 0: leave the corpus out, or give it a share.",
