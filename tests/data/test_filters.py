@@ -77,6 +77,41 @@ def test_filters_keep(source, target, chosen):
     assert reason(source, target, chosen) == ""
 
 
+NAMES = "plugin for gnome-panel to show NotifierItems"
+
+
+@pytest.mark.parametrize(
+    ("language", "target"),
+    [
+        ("pt", "plugin para gnome-panel para mostrar NotifierItems"),
+        ("es", "complemento de gnome-panel para mostrar NotifierItems"),
+        ("de", "Plugin von gnome-panel für NotifierItems"),
+    ],
+)
+def test_names_tell_no_language(language, target):
+    assert reason(NAMES, target, {"language": True}, ("en", language)) == ""
+
+
+@pytest.mark.parametrize("language", ["pt", "es", "de"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "greffon de gnome-panel pour afficher les NotifierItems",
+        "gnome-panel-lisäosa joka näyttää NotifierItems-kuvakkeet",
+        "wtyczka gnome-panel, która pokazuje NotifierItems",
+    ],
+)
+def test_own_words_beside_names_tell_a_language(language, target):
+    assert reason(NAMES, target, {"language": True}, ("en", language)) == "language"
+
+
+@pytest.mark.parametrize("language", ["pt", "es", "de"])
+def test_a_near_copy_is_in_the_language_of_its_source(language):
+    source = "the list of all files that are open in the window"
+    target = "the list of all files that are open in the window."
+    assert reason(source, target, {"language": True}, ("en", language)) == "language"
+
+
 @pytest.mark.parametrize("language", ["nb", "no", "nob_Latn"])
 def test_the_detector_knows_a_language_by_its_relatives(language):
     chosen, languages = {"language": True}, ("en", language)

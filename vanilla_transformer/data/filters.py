@@ -10,16 +10,31 @@ from unicodedata import decimal, normalize
 import regex
 
 from vanilla_transformer.language_tags import Languages
-from vanilla_transformer.text.detection import are_related, is_detectable, may_be_in
+from vanilla_transformer.text.detection import (
+    are_related,
+    is_detectable,
+    is_unlikely,
+    may_be_in,
+)
+from vanilla_transformer.text.edits import Edit, apply_edits
+from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.languages import letters_of
 from vanilla_transformer.text.patterns import find_patterns
 from vanilla_transformer.text.printf import normalized_part
 
 _LEAST_LETTERS = 20  # of a side whose language is detected: fewer mislead the detector
+_LEAST_OWN = 12  # of its own words, by which it is judged
+_ODDS, _ODDS_OF_COPY = 3, 10
+"""How much likelier another language must be for the own words of a side, or for a near copy.
+
+Of 10,000 right pairs of programs with German, Spanish, French and Turkish, 0.3% are dropped so; of
+16,200 with a target in a wrong language, 97%.
+"""
 _RECENT_PAIRS = 2**18  # whose hashes are not sorted yet
 _NO_WORD = regex.compile(r"[\W_]+")
 _DIGITS = regex.compile(r"\p{Nd}+")
 _LETTERS = regex.compile(r"[\p{L}\p{M}]")
+_WORDS = regex.compile(r"[\p{L}\p{M}]+")
 _LATIN_WORDS = regex.compile(r"\p{Latin}+")
 _NUMBERED = regex.compile(r"%([1-9]\d*+)(?!\$)")  # %1 of Qt, %5d, and 50% in Turkish and Basque
 DENSE = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]")
@@ -67,13 +82,32 @@ def _is_other_script(source: str, target: str, least: float, languages: Language
 
 def _is_other_language(source: str, target: str, _: float, languages: Languages) -> bool:
     """Returns whether a side with enough letters is in another language, if its own is known."""
+    sides = ((source, target, languages[0]), (target, source, languages[1]))
     return any(
         language
-        and sum(map(str.isalpha, text)) >= _LEAST_LETTERS
+        and _num_letters(text) >= _LEAST_LETTERS
         and is_detectable(language)
-        and not may_be_in(text, language)
-        for text, language in zip((source, target), languages, strict=True)
+        and _is_foreign(text, other, language)
+        for text, other, language in sides
     )
+
+
+def _num_letters(text: str) -> int:
+    return sum(map(str.isalpha, text))
+
+
+def _is_foreign(text: str, other: str, language: str) -> bool:
+    """Returns whether a side is in another language by its own words.
+
+    Names and kept parts, which both sides have, are in no language. A side with few other words may
+    be a copy of the other side.
+    """
+    shared = set(_WORDS.findall(other.casefold()))
+    free = apply_edits(text, [Edit(*span, " ") for span in kept_spans(text)])
+    own = " ".join(word for word in _WORDS.findall(free) if word.casefold() not in shared)
+    if _num_letters(own) < _LEAST_OWN:
+        return is_unlikely(text, language, _ODDS_OF_COPY)
+    return is_unlikely(own, language, _ODDS)
 
 
 def are_swapped(pairs: Iterable[tuple[str, str, Languages]]) -> bool:
@@ -88,7 +122,7 @@ def are_swapped(pairs: Iterable[tuple[str, str, Languages]]) -> bool:
         for source, target, (of_source, of_target) in pairs
         if of_source
         and of_target
-        and min(sum(map(str.isalpha, text)) for text in (source, target)) >= _LEAST_LETTERS
+        and min(map(_num_letters, (source, target))) >= _LEAST_LETTERS
         and all(map(is_detectable, (of_source, of_target)))
         and not are_related(of_source, of_target)
     ]

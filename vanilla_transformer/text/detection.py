@@ -43,6 +43,14 @@ def may_be_in(text: str, tag: str) -> bool:
     return are_related(_detector().classify(text)[0], tag)
 
 
+def is_unlikely(text: str, tag: str, odds: float) -> bool:
+    """Returns whether another language is so many times likelier than one and its relatives."""
+    others = [share for label, share in _ranked(text) if not are_related(label, tag)]
+    own = sum(share for label, share in _ranked(text) if are_related(label, tag))
+    return odds * own < max(others)
+
+
+@lru_cache(maxsize=8192)
 def are_related(one: str, other: str) -> bool:
     """Returns whether a detector of languages may take one for the other: no, nb, nn; hr, bs, sr.
 
