@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import regex
-
 from vanilla_transformer.text.edits import OutputSpan, SourceSpan, Span, meets, stripped
 from vanilla_transformer.text.patterns import (
+    Pattern,
     find_patterns,
     is_invented,
     is_written_out,
@@ -58,13 +57,16 @@ def kept_spans(
                 "characters: write it without a repetition of repetitions."
             ) from error
         spans += [stripped(text, match.span()) for match in matches]
-    if patterns:
-        longest: list[Span] = []
-        for span in sorted(spans, key=lambda span: span[0] - span[1]):
-            if span[0] < span[1] and not meets(span, longest):
-                longest.append(span)
-        spans = longest
-    return with_unknown(text, spans, unknown)
+    return with_unknown(text, _longest(spans) if patterns else spans, unknown)
+
+
+def _longest(spans: Sequence[Span]) -> list[Span]:
+    """Returns spans without those that are empty or meet a longer one."""
+    longest: list[Span] = []
+    for span in sorted(spans, key=lambda span: span[0] - span[1]):
+        if span[0] < span[1] and not meets(span, longest):
+            longest.append(span)
+    return longest
 
 
 def with_unknown(text: str, spans: Sequence[Span], unknown: Sequence[Span]) -> list[Span]:
@@ -139,13 +141,14 @@ class Copies:
     ) -> "Copies":
         """Compares the kept parts of a source, which may have flags, and of an output."""
         texts = [source[slice(*span)] for span in kept]
-        in_output = _spans_in_output(texts, output, flags)
+        rows = find_patterns(output, texts, flags=flags)
+        in_output = _spans_in_output(texts, output, [span for span, _ in rows])
         written = [output[slice(*span)] for span in in_output]
         # Where one side writes %s for the %1$s of the other side, numbers do not count.
         is_numbered = {have_numbers(texts), have_numbers(written)} != {False, True}
         parts = _parts_of(kept, texts, is_numbered)
         output_parts = _parts_of(in_output, written, is_numbered)
-        found, spare = _found_and_spare(source, parts, output, output_parts, flags)
+        found, spare = _found_and_spare(source, parts, output, output_parts, dict(rows))
         missing = Counter(part.form for part in parts) - Counter(part.form for part in found)
         left = sorted((part for part in parts if part.form not in missing), key=_Part.order)
         pairs = list[tuple[SourceSpan, OutputSpan]]()
@@ -180,18 +183,21 @@ def _parts_of(spans: Sequence[Span], texts: Sequence[str], is_numbered: bool) ->
     return list(map(_Part, spans, texts, (normalized_part(text, is_numbered) for text in texts)))
 
 
-def _spans_in_output(parts: Sequence[str], output: str, flags: frozenset[str]) -> list[Span]:
-    """Finds the parts of an output that its source has too, or that look like code."""
+def _spans_in_output(parts: Sequence[str], output: str, code: Sequence[Span]) -> list[Span]:
+    """Finds the parts of an output that its source has too, beside those that look like code."""
     # Unknown characters, and matches of patterns of the user.
-    others = sorted({part for part in parts if not pattern_of(part)}, key=len, reverse=True)
-    other_patterns = [regex.compile("|".join(map(regex.escape, others)))] if others else []
+    others = {part for part in parts if not pattern_of(part)}
+    starts = [
+        (n, part) for n in range(len(output)) for part in others if output.startswith(part, n)
+    ]
+    spans = _longest([*code, *((n, n + len(part)) for n, part in starts)])
     # A percent sign beside a placeholder is a part of it only where it is one in the source.
     shapes = {normalized_part(part, is_numbered=False) for part in parts}
     return [
         span
         if normalized_part(output[slice(*span)], is_numbered=False) in shapes
         else without_percent(output, span)
-        for span in kept_spans(output, patterns=other_patterns, source_parts=parts, flags=flags)
+        for span in sorted(spans)
     ]
 
 
@@ -200,12 +206,10 @@ def _found_and_spare(
     parts: Sequence[_Part],
     output: str,
     output_parts: Sequence[_Part],
-    flags: frozenset[str],
+    patterns: Mapping[Span, Pattern],
 ) -> tuple[list[_Part], list[Spare]]:
     """Divides the parts of an output into those that the source has and spare ones."""
-    texts = [part.text for part in parts]
-    patterns = dict(find_patterns(output, texts, flags=flags))
-    source_rows = {pattern for text in texts if (pattern := pattern_of(text))}
+    source_rows = {pattern for part in parts if (pattern := pattern_of(part.text))}
     remaining = Counter(part.form for part in parts)
     extra = Counter(part.form for part in output_parts if part.form in remaining) - remaining
     found, spare = list[_Part](), list[Spare]()

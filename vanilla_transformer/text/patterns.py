@@ -316,7 +316,7 @@ def find_patterns(
     source_parts = source_parts or ()
     patterns, refused = _patterns_for(flags, has_space) if flags else (PATTERNS, ())
     for pattern in patterns:
-        if pattern.signs and not any(sign in text for sign in pattern.signs):
+        if pattern.signs and not any(map(text.__contains__, pattern.signs)):
             continue
         if kind not in (None, pattern.kind):
             continue
