@@ -371,9 +371,9 @@ def test_a_list_has_a_language_for_each_text(doors):
 def test_equal_options_have_one_call(doors):
     options = {"target_language": "de", "num_beams": 3}
     first, second = (doors.translator.call_of(TranslateOptions(**options)) for _ in range(2))
-    assert first is second
+    assert first == second
     assert first.search.num_beams == 3
-    assert doors.translator.call_of(TranslateOptions(num_beams=4)) is not first
+    assert doors.translator.call_of(TranslateOptions(num_beams=4)) != first
 
 
 def test_the_file_of_a_glossary_is_read_once(doors, tmp_path, monkeypatch):

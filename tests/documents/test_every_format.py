@@ -16,8 +16,8 @@ from vanilla_transformer.documents.formats import FORMATS, read_document
 from vanilla_transformer.documents.marked_text import Tag, TextTranslation, split_text
 from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.documents.translation import translate_document
+from vanilla_transformer.inference.engine import Hypothesis
 from vanilla_transformer.inference.engine_choice import Engines
-from vanilla_transformer.inference.engines import Hypothesis
 from vanilla_transformer.text.token_links import TokenLinks
 
 TWO_LANGUAGES = {".po", ".pot", ".ts", ".xlf", ".xliff"}

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from vanilla_transformer.commands.program import main
-from vanilla_transformer.inference.engines import TransformersEngine
+from vanilla_transformer.inference.transformers_engine import TransformersEngine
 from vanilla_transformer.serving import models
 
 folder, argv = Path(sys.argv[1]), sys.argv[2:]

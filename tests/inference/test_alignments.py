@@ -9,7 +9,7 @@ from tiny_models import make_model
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.inference.engine_choice import Engines
-from vanilla_transformer.inference.engines import TransformersEngine
+from vanilla_transformer.inference.transformers_engine import TransformersEngine
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.model.tokenization_vanilla_transformer import KINDS
 from vanilla_transformer.weights.ctranslate2 import aligning_heads

@@ -6,8 +6,8 @@ import pytest
 from transformers import GenerationConfig
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
+from vanilla_transformer.inference.engine import Hypothesis
 from vanilla_transformer.inference.engine_choice import Engines
-from vanilla_transformer.inference.engines import Hypothesis
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.pivot import combine_translations, job_to_pivot, plan_from_pivot
 

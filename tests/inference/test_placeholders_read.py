@@ -7,8 +7,8 @@ from split_texts import split_by
 from transformers import GenerationConfig
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
+from vanilla_transformer.inference.engine import Hypothesis
 from vanilla_transformer.inference.engine_choice import Engines
-from vanilla_transformer.inference.engines import Hypothesis
 from vanilla_transformer.inference.options import TranslateOptions
 
 TEXTS = ["open the file now ( ) . , ; a b c d e", "- / : % $ { } _ s n 0 1"]

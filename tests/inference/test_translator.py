@@ -13,7 +13,7 @@ from transformers import GenerationConfig
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.files.loading import load_model
 from vanilla_transformer.inference.constrained import search_with_terms
-from vanilla_transformer.inference.engines import Hypothesis
+from vanilla_transformer.inference.engine import Hypothesis
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import least_risk, metric_by_name
 from vanilla_transformer.inference.segments import Output

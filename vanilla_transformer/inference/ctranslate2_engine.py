@@ -16,7 +16,7 @@ from vanilla_transformer.files.atomic_files import explained_full_disk, replaced
 from vanilla_transformer.files.file_contents import content_digest
 from vanilla_transformer.files.loading import load_weights
 from vanilla_transformer.files.model_directory import model_files
-from vanilla_transformer.inference.engines import Hypothesis, Ids, OnBatch
+from vanilla_transformer.inference.engine import Hypothesis, Ids, OnBatch
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import Search, needed_start, start_token_of
 from vanilla_transformer.tokenizer_sides import unnamed_ids
@@ -156,7 +156,7 @@ class CTranslate2Engine:
         align: bool = False,
         on_batch: OnBatch = lambda _: None,
     ) -> list[list[Hypothesis]]:
-        """Computes the outputs; see `TransformersEngine.generate`."""
+        """As for `Engine`."""
         settings, names = search.settings, self.target_tokens
         forced = settings.forced_eos_token_id is not None
         longest = search.max_new_tokens - forced
@@ -217,7 +217,7 @@ class CTranslate2Engine:
     def token_scores(
         self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
     ) -> list[list[float]]:
-        """Computes the log-probabilities; as for `TransformersEngine`."""
+        """As for `Engine`."""
         results = self.translator.score_batch(
             [[self.source_tokens[index] for index in ids] for ids in sources],
             # CTranslate2 adds the end itself.

@@ -5,26 +5,19 @@ from ctypes import CDLL
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from huggingface_hub import snapshot_download
 from transformers.utils import logging
 
 from vanilla_transformer.files.loading import load_tokenizer, load_weights
-from vanilla_transformer.inference.engines import EnsembleEngine, TransformersEngine
+from vanilla_transformer.inference.engine import Engine
+from vanilla_transformer.inference.ensemble_engine import EnsembleEngine
+from vanilla_transformer.inference.transformers_engine import TransformersEngine
 from vanilla_transformer.names import ENGINES
 from vanilla_transformer.search import Search
 
-if TYPE_CHECKING:
-    from vanilla_transformer.inference.ctranslate2_engine import CTranslate2Engine
-
 logger = logging.get_logger(__name__)
-
-Engine: TypeAlias = "TransformersEngine | CTranslate2Engine"
-"""An engine computes outputs, by methods that `TransformersEngine` describes.
-
-Only that one aligns given targets, and searches for terms.
-"""
 
 _CUBLAS = "libcublas.so.12"
 """The library that CTranslate2 loads on a GPU when it computes for the first time."""
@@ -118,15 +111,16 @@ def load_engines(
     return Engines(EnsembleEngine(models, [tokenizer, *map(load_tokenizer, paths[1:])]))
 
 
-def engines_of_model(model: Any, tokenizer: Any) -> Engines:
-    """Returns the fastest engine for the present weights of a model in memory.
+def engines_of_model(model: Any, tokenizer: Any, copies_weights: bool) -> Engines:
+    """Returns the engine of transformers for a model in memory, or the fastest for its weights.
 
     On a GPU it is transformers: a copy of the weights would take memory from a training.
     """
     own, device = TransformersEngine(model, tokenizer=tokenizer), model.device.type
     # An export would lack the adapters of PEFT.
     has_adapters = any(hasattr(module, "base_layer") for module in model.modules())
-    if device != "cpu" or has_adapters or _limits_of_ctranslate2(1, model.config, device):
+    is_copied = copies_weights and device == "cpu" and not has_adapters
+    if not is_copied or _limits_of_ctranslate2(1, model.config, device):
         return Engines(own)
     from vanilla_transformer.inference.ctranslate2_engine import engine_of_weights
 

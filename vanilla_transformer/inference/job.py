@@ -1,10 +1,10 @@
 """A request with nothing left to decide: `Translator.plan` makes it, and `run` computes it."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from vanilla_transformer.inference.engine_choice import Engine
+from vanilla_transformer.inference.engine import Engine
 from vanilla_transformer.inference.memory_use import MemoryUse
 from vanilla_transformer.inference.options import Metric, OutputOptions
 from vanilla_transformer.model.directions import Direction
@@ -14,23 +14,25 @@ from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.terms import Glossary
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Call:
     """How segments are computed: search, engine, details.
 
-    Requests with equal options share one, so that their segments may share batches.
+    Those of requests with equal options are equal, so that their segments may share batches.
 
     Attributes:
         retries: Whether outputs that repeat themselves, or have values in another order, are
             searched once more, and lines whose outputs are cut off are translated sentence by
             sentence.
+        given: The options that decide the search, and with it the engine.
     """
 
-    search: Search
-    engine: Engine
+    search: Search = field(compare=False)
+    engine: Engine = field(compare=False)
     details: OutputOptions
     batch_tokens: int
     retries: bool = True
+    given: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Demands(NamedTuple):

@@ -117,6 +117,11 @@ class TranslateOptions(LanguageOptions, KeptOptions, GenerationOptions, OutputOp
     in_sentences: bool = option("translate each sentence alone, as in a document", False)
     batch_tokens: int = option("largest size of a batch, in tokens with padding", 4096, ge=1)
 
+    @property
+    def num_candidates(self) -> int | None:
+        """Number of outputs of a text among which one is chosen. None: `n_best` are returned."""
+        return None if self.minimum_risk is None else self.candidates
+
     @classmethod
     def of(cls, **keywords: Any) -> Self:
         """Makes options of the keywords of `Translator.translate`, by their names there.

@@ -7,7 +7,7 @@ from typing import Any
 from unicodedata import normalize
 
 from vanilla_transformer.grouping import map_grouped
-from vanilla_transformer.inference.engines import Hypothesis, Ids
+from vanilla_transformer.inference.engine import Hypothesis, Ids
 from vanilla_transformer.inference.job import Job, JobText
 from vanilla_transformer.inference.segments import (
     Encoded,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from vanilla_transformer.grouping import map_grouped
 from vanilla_transformer.inference.constrained import TermIds, ids_of_term, search_with_terms
-from vanilla_transformer.inference.engines import OnBatch
+from vanilla_transformer.inference.engine import OnBatch
 from vanilla_transformer.inference.job import Call
 from vanilla_transformer.inference.segments import Output, Segment, Source
 from vanilla_transformer.inference.steps import Outputs, Steps, edited

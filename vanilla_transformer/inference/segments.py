@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from vanilla_transformer.inference.engines import Hypothesis, Ids
+from vanilla_transformer.inference.engine import Hypothesis, Ids
 from vanilla_transformer.inference.job import NO_DEMANDS, Demands
 from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.model.directions import Direction

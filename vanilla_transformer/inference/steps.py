@@ -2,19 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from transformers import GenerationConfig
+
 from vanilla_transformer.inference.constrained import TermIds
+from vanilla_transformer.inference.engine import Hypothesis, Ids, OnBatch
 from vanilla_transformer.inference.engine_choice import Engines
-from vanilla_transformer.inference.engines import (
-    Hypothesis,
-    Ids,
-    OnBatch,
-    chosen_scores,
-    is_cut_off,
-)
 from vanilla_transformer.inference.job import Call
 from vanilla_transformer.inference.reader import Reader
 from vanilla_transformer.inference.segments import Output, Segment
@@ -50,9 +45,8 @@ class Steps:
 
     def __init__(self, reader: Reader, engines: Engines, end: int | None) -> None:
         self.reader, self.engines, self.end = reader, engines, end
-        self.call_with_begin = lru_cache(maxsize=64)(self._call_with_begin)
 
-    def _call_with_begin(self, call: Call, begin: FirstTokens) -> Call:
+    def call_with_begin(self, call: Call, begin: FirstTokens) -> Call:
         """Returns a call for targets that begin with these tokens."""
         settings = with_first_token(call.search.settings, begin)
         if settings is call.search.settings:
@@ -119,7 +113,7 @@ class Steps:
             text=text,
             copies=_copies(segment, text, edits, {}) if source.demands.keeps else None,
             missing_terms=missing_targets(segment.terms, text, segment.target_language),
-            is_complete=not is_cut_off(hypothesis, search.settings, search.max_new_tokens),
+            is_complete=not _is_cut_off(hypothesis, search.settings, search.max_new_tokens),
         )
 
     def link(self, outputs: Sequence[Output], call: Call) -> list[Output]:
@@ -174,7 +168,7 @@ class Steps:
         for output, ids, row in zip(outputs, ended, rows, strict=True):
             scores = row[: len(output.hypothesis.tokens)]
             end = longest if output.given is None else None  # no setting ends a given target
-            scored.append(replace(output, token_scores=chosen_scores(scores, ids, settings, end)))
+            scored.append(replace(output, token_scores=_chosen_scores(scores, ids, settings, end)))
         return scored
 
     def _ended(self, hypothesis: Hypothesis) -> Ids:
@@ -221,3 +215,30 @@ def restore(output: Output) -> Output:
         signs = edits_to_add_percents(segment.text, segment.kept, text, kept)
         output, edits = edited(output, signs) if signs else output, [*edits, *signs]
     return replace(output, restored=tuple(edit.text.strip() for edit in edits if edit.text))
+
+
+def _is_cut_off(output: Hypothesis, settings: GenerationConfig, longest: int) -> bool:
+    """Returns whether an output has the longest length, and the model had not ended it before.
+
+    The end that `forced_eos_token_id` puts there is not the model's.
+    """
+    forced = settings.forced_eos_token_id is not None
+    ended = output.end is not None and not forced
+    return not ended and len(output.ids) >= longest - forced
+
+
+def _chosen_scores(
+    values: list[float], ids: Ids, settings: GenerationConfig, longest: int | None = None
+) -> tuple[float, ...]:
+    """Returns the scores of tokens; tokens that the settings force have the probability 1.
+
+    Args:
+        ids: The tokens, of which the first may be that of `forced_bos_token_id`.
+        longest: Length at which `forced_eos_token_id` puts an end. None: it puts none.
+    """
+    chosen = list(values)
+    if chosen and ids[0] == settings.forced_bos_token_id:
+        chosen[0] = 0.0
+    if settings.forced_eos_token_id is not None and len(chosen) == longest:
+        chosen[-1] = 0.0
+    return tuple(chosen)

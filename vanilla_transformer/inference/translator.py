@@ -1,9 +1,7 @@
 """`Translator`: texts in, texts out, with the fastest engine that computes the model."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from copy import deepcopy
 from dataclasses import replace
-from functools import lru_cache
 from itertools import cycle, islice, repeat, tee
 from pathlib import Path
 from typing import Any, Self
@@ -19,18 +17,13 @@ from vanilla_transformer.files.loading import (
 from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.grouping import map_grouped
 from vanilla_transformer.inference.defects import Defects
-from vanilla_transformer.inference.engine_choice import (
-    Engine,
-    Engines,
-    engines_of_model,
-    load_engines,
-)
-from vanilla_transformer.inference.engines import TransformersEngine
+from vanilla_transformer.inference.engine import Engine
+from vanilla_transformer.inference.engine_choice import Engines, engines_of_model, load_engines
 from vanilla_transformer.inference.glossaries import as_glossary
 from vanilla_transformer.inference.job import Call, Demands, Job, JobText
 from vanilla_transformer.inference.joining import Joiner
 from vanilla_transformer.inference.memory_use import MemoryUse, decide_memory_uses
-from vanilla_transformer.inference.options import NAMES, OutputOptions, TranslateOptions, compiled
+from vanilla_transformer.inference.options import NAMES, TranslateOptions, compiled
 from vanilla_transformer.inference.quality import Calibration
 from vanilla_transformer.inference.reader import Reader
 from vanilla_transformer.inference.results import (
@@ -61,8 +54,6 @@ logger = logging.get_logger(__name__)
 
 TEXTS_PER_CHUNK = 2048
 """Texts that are sorted by length and computed together."""
-SearchKey = tuple[int | None, int | None, tuple[tuple[str, Any], ...]]
-"""Outputs per text, outputs among which one is chosen, and settings of the search, by name."""
 
 
 class LongSourceError(ValueError):
@@ -103,9 +94,6 @@ class Translator:
         self.engines, self.steps = engines, Steps(self.reader, engines, end)
         self.segment_translator = SegmentTranslator(self.steps)
         self.joiner = Joiner(self.reader, calibration)
-        self._cached_search = lru_cache(maxsize=64)(self._make_search)
-        self._cached_call = lru_cache(maxsize=64)(self._make_call)
-        self._settings_of_calls: dict[str, Any] = {}
 
     @classmethod
     def from_pretrained(
@@ -116,6 +104,7 @@ class Translator:
         compute_type: str = "float32",
         max_source_tokens: int | None = None,
         workers: int = 1,
+        num_beams: int | None = None,
     ) -> Self:
         """Loads a saved model.
 
@@ -133,6 +122,7 @@ class Translator:
                 one, otherwise `config.max_position_embeddings`.
             workers: Batches that CTranslate2 computes at the same time when several threads call;
                 the other engines compute in the threads that call.
+            num_beams: Beam width of requests that name none. None: as saved with the model.
         """
         paths = [str(name) for name in ([path] if isinstance(path, str | Path) else path)]
         for folder in paths:
@@ -140,10 +130,14 @@ class Translator:
         first, device = paths[0], device or default_device()
         tokenizer = load_tokenizer(first)  # it says what a name that the Hub lacks is
         config = AutoConfig.from_pretrained(first)
+        settings = load_generation_settings(first, config)
+        if num_beams is not None:
+            search = Search.resolve(settings, {"num_beams": num_beams}, config=config)
+            settings = search.to_save()
         return cls(
             load_engines(engine, paths, config, tokenizer, device, compute_type, workers),
             tokenizer,
-            load_generation_settings(first, config),
+            settings,
             _source_limit(max_source_tokens, tokenizer, config),
             config,
             Calibration.load(Path(first)) if len(paths) == 1 else None,
@@ -158,9 +152,8 @@ class Translator:
                 mode is restored afterwards.
             copies_weights: Whether the fastest engine computes, with a copy of the present weights.
         """
-        own = Engines(TransformersEngine(model, tokenizer=tokenizer))
         return cls(
-            engines_of_model(model, tokenizer) if copies_weights else own,
+            engines_of_model(model, tokenizer, copies_weights),
             tokenizer,
             model.generation_config,
             _source_limit(None, tokenizer, model.config),
@@ -328,44 +321,31 @@ class Translator:
 
     def search_of(self, options: TranslateOptions) -> Search:
         """Decides the search of a request."""
-        key, is_hashable = self._cache_key(options)
-        return (self._cached_search if is_hashable else self._make_search)(*key)
-
-    def call_of(self, options: TranslateOptions) -> Call:
-        """Decides the search and the engine of a request; equal options have the same call."""
-        key, is_hashable = self._cache_key(options)
-        make = self._cached_call if is_hashable else self._make_call
-        return make(options.details, options.batch_tokens, *key)
-
-    def _cache_key(self, options: TranslateOptions) -> tuple[SearchKey, bool]:
-        """Returns the options that decide the search, and whether a cache may have them as key."""
-        if vars(self.settings) != self._settings_of_calls:  # somebody has changed them
-            self._cached_search.cache_clear()
-            self._cached_call.cache_clear()
-            self._settings_of_calls = deepcopy(vars(self.settings))
-        settings = tuple(sorted(options.given().items()))
-        candidates = None if options.minimum_risk is None else options.candidates
-        is_hashable = all(isinstance(value, bool | int | float | str) for _, value in settings)
-        return (options.n_best, candidates, settings), is_hashable
-
-    def _make_call(self, details: OutputOptions, batch_tokens: int, *key: Any) -> Call:
-        search = self._make_search(*key)
-        return Call(search, self.engines.for_search(search), details, batch_tokens)
-
-    def _make_search(
-        self, n_best: int | None, candidates: int | None, settings: tuple[tuple[str, Any], ...]
-    ) -> Search:
-        options: dict[str, Any] = dict(settings)
-        if "num_return_sequences" in options:
+        given = options.given()
+        if "num_return_sequences" in given:
             raise SearchError("`num_return_sequences` is called `n_best` here.")
-        options["num_return_sequences"] = n_best
-        if isinstance(name := options.get("forced_bos_token_id"), str):
+        given["num_return_sequences"] = options.n_best
+        if isinstance(name := given.get("forced_bos_token_id"), str):
             tokens = language_tokens(self.tokenizer)
             code = closest_tag(name, tokens) if known_tag(name) else None
             if code is None:
                 raise SearchError(f"`forced_bos_token_id` {name!r} is no language of the model.")
-            options["forced_bos_token_id"] = tokens[code]
-        return Search.resolve(self.settings, options, candidates=candidates, config=self.config)
+            given["forced_bos_token_id"] = tokens[code]
+        return Search.resolve(
+            self.settings, given, candidates=options.num_candidates, config=self.config
+        )
+
+    def call_of(self, options: TranslateOptions) -> Call:
+        """Decides the search and the engine of a request."""
+        search = self.search_of(options)
+        numbers = {"n_best": options.n_best, "candidates": options.num_candidates}
+        return Call(
+            search,
+            self.engines.for_search(search),
+            options.details,
+            options.batch_tokens,
+            given=options.given() | numbers,
+        )
 
     def directions(self, count: int, options: TranslateOptions) -> list[Direction]:
         """Decides the direction of each of so many texts."""

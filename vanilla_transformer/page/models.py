@@ -115,7 +115,7 @@ class PageModel:
         self.path = path
         self.device = device
         reference = Translator.from_pretrained(path, "transformers", device)
-        self.model: Any = reference.engine.model  # type: ignore[union-attr] # of this engine
+        self.model: Any = reference.engines.transformers.model
         self.tokenizer: Any = reference.tokenizer
         self.heads: Mapping[str, Mapping[int, int]] = attention_heads(self.model)
         self.default_beams = min(reference.search_of(TranslateOptions()).num_beams, MOST_BEAMS)

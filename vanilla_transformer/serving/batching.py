@@ -9,7 +9,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from typing import Any
 
 from vanilla_transformer.serving.errors import ComputationError
@@ -20,7 +20,7 @@ from vanilla_transformer.serving.settings import Computation
 class QueuedRequest:
     """The segments of one request, and the call that computes them."""
 
-    def __init__(self, segments: Sequence[Sized], call: Hashable) -> None:
+    def __init__(self, segments: Sequence[Sized], call: object) -> None:
         self.segments, self.call = segments, call
         self.loop = asyncio.get_running_loop()
         self.done: asyncio.Future[list[Any]] = self.loop.create_future()
@@ -68,7 +68,7 @@ class Batcher:
         for thread in self._threads:
             thread.start()
 
-    async def run(self, segments: Sequence[Sized], call: Hashable) -> list[Any]:
+    async def run(self, segments: Sequence[Sized], call: object) -> list[Any]:
         """Computes the segments of a request.
 
         If the task of this call is cancelled, the segments that wait are dropped.

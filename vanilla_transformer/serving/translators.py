@@ -33,10 +33,8 @@ def load_translator(path: str, computation: Computation) -> Translator:
         computation.device,
         computation.compute_type,
         workers=computation.workers,
+        num_beams=computation.num_beams,
     )
-    if computation.num_beams is not None:  # for all requests that name none
-        options = TranslateOptions(num_beams=computation.num_beams)
-        translator.settings = translator.search_of(options).to_save()
     # Without a language, and without the warning that the output is cut off.
     translator.run(
         translator.plan(["a"], TranslateOptions(max_new_tokens=2), directions=[Direction()])

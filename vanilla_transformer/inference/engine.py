@@ -1,0 +1,73 @@
+"""What every engine does, and its outputs: tokens that it has found for a source."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from transformers import GenerationConfig
+
+from vanilla_transformer.search import Search
+
+Ids = Sequence[int]
+OnBatch = Callable[[int], object]
+"""Is called with the number of its sources after each batch."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """The target tokens that an engine found for one source.
+
+    Attributes:
+        ids: Target tokens, without the start and the end.
+        end: The token that ended it. None: it reached the longest length.
+        aligned: For each token the index of the source token that it is aligned with. None: the
+            engine has not aligned it.
+    """
+
+    ids: tuple[int, ...]
+    end: int | None
+    aligned: tuple[int, ...] | None = None
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Its ids with the end that it has."""
+        return self.ids if self.end is None else (*self.ids, self.end)
+
+
+class Engine(Protocol):
+    """Computes the outputs of a model, and the scores of given targets.
+
+    Sources are ids with the end.
+    """
+
+    name: str
+
+    def problems(self, search: Search) -> list[str]:
+        """Lists the settings of a search that the engine lacks."""
+
+    def token_problems(self, settings: GenerationConfig) -> list[str]:
+        """Lists the end tokens of settings that differ from those of the engine."""
+
+    def generate(
+        self,
+        sources: Sequence[Ids],
+        search: Search,
+        batch_tokens: int,
+        align: bool = False,
+        on_batch: OnBatch = lambda _: None,
+    ) -> list[list[Hypothesis]]:
+        """Computes `search.n_best` outputs for each source, best first.
+
+        Args:
+            batch_tokens: Largest size of a batch, in tokens with padding.
+            align: Whether to align the outputs too, if the engine can do so as it searches.
+        """
+
+    def token_scores(
+        self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
+    ) -> list[list[float]]:
+        """Computes the log-probability in nats of each token of given targets.
+
+        Args:
+            targets: Ids of each target, the end included, without the start.
+        """

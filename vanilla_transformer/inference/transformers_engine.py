@@ -1,0 +1,195 @@
+"""The engine of transformers, which computes every search."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from transformers import GenerationConfig
+
+from vanilla_transformer.inference.constrained import TermIds, WordJoins, with_terms
+from vanilla_transformer.inference.engine import Hypothesis, Ids, OnBatch
+from vanilla_transformer.model.configuration_vanilla_transformer import aligning_layer
+from vanilla_transformer.model.evaluation import banned_ids, evaluation_mode
+from vanilla_transformer.model.inputs import end_tokens_of, shift_right
+from vanilla_transformer.search import Search
+from vanilla_transformer.tokenizer_sides import target_side, unnamed_ids
+
+
+class TransformersEngine:
+    """Computes with `model.generate()` of transformers.
+
+    It alone aligns given targets, and searches for terms.
+
+    Args:
+        tokenizer: The tokenizer, which `stop_strings` needs, and which tells the ids without a
+            token: these are never generated. None: all ids have one.
+    """
+
+    name = "transformers"
+
+    def __init__(self, model: Any, tokenizer: Any = None) -> None:
+        self.model, self.tokenizer = model, tokenizer
+        rows = model.get_output_embeddings().out_features
+        self.unnamed = [] if tokenizer is None else unnamed_ids(tokenizer, rows)
+
+    @cached_property
+    def _word_joins(self) -> WordJoins:
+        rows = self.model.get_output_embeddings().out_features
+        return WordJoins.find(target_side(self.tokenizer), rows)
+
+    def problems(self, search: Search) -> list[str]:
+        """As for `Engine`."""
+        return []
+
+    def token_problems(self, settings: GenerationConfig) -> list[str]:
+        """As for `Engine`."""
+        return []
+
+    def generate(
+        self,
+        sources: Sequence[Ids],
+        search: Search,
+        batch_tokens: int,
+        align: bool = False,
+        on_batch: OnBatch = lambda _: None,
+        terms: Sequence[Sequence[TermIds]] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """As for `Engine`. It aligns no outputs: see `alignments`.
+
+        Args:
+            terms: The terms that the outputs of each source must contain, which need a search of
+                `search_with_terms`. None: there are none.
+        """
+        outputs: list[list[Hypothesis]] = [[] for _ in sources]
+        arguments: dict[str, Any] = {"generation_config": search.settings}
+        if search.settings.stop_strings is not None:
+            arguments["tokenizer"] = target_side(self.tokenizer)
+        with evaluation_mode(self.model), banned_ids(self.model, self.unnamed):
+            for rows in token_batches([len(ids) for ids in sources], batch_tokens):
+                inputs = self._pad_sources([sources[row] for row in rows])
+                model = self.searching_model(inputs)
+                if terms is not None:
+                    batch_terms = [terms[row] for row in rows]
+                    model = with_terms(model, batch_terms, self._word_joins, search.settings)
+                # (batch · n_best, target_len), where each sequence begins with the start
+                sequences = model.generate(**inputs, **arguments).tolist()
+                hypotheses = iter([hypothesis_of(ids, search.settings) for ids in sequences])
+                for row in rows:
+                    outputs[row] = list(islice(hypotheses, search.n_best))
+                on_batch(len(rows))
+        return outputs
+
+    def token_scores(
+        self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
+    ) -> list[list[float]]:
+        """As for `Engine`."""
+        scores: list[list[float]] = [[] for _ in sources]
+        with evaluation_mode(self.model), banned_ids(self.model, self.unnamed):
+            for rows, logits, labels in self._forced_outputs(sources, targets, batch_tokens, start):
+                chosen = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+                for row, values in zip(rows, chosen.tolist(), strict=True):
+                    scores[row] = values[: len(targets[row])]
+        return scores
+
+    def alignments(
+        self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
+    ) -> list[list[int]]:
+        """Finds the source token that each target token attends to most.
+
+        The attention is the mean over the heads of cross-attention that `config.alignment_heads`
+        names. Without this field these are the heads of `aligning_layer`.
+        """
+        aligned: list[list[int]] = [[] for _ in sources]
+        # No token is aligned with the end of a source.
+        tokenizer_end = getattr(self.tokenizer, "eos_token_id", None)
+        ends = {*end_tokens_of(self.model.config), tokenizer_end}
+        with evaluation_mode(self.model):
+            forced = self._forced_outputs(sources, targets, batch_tokens, start, True)
+            for rows, weights, _ in forced:
+                for row, matrix in zip(rows, weights, strict=True):
+                    words = max(len(sources[row]) - (not ends.isdisjoint(sources[row][-1:])), 1)
+                    best = matrix[: len(targets[row]), :words].argmax(-1)
+                    aligned[row] = best.tolist()
+        return aligned
+
+    def _forced_outputs(
+        self,
+        sources: Sequence[Ids],
+        targets: Sequence[Ids],
+        batch_tokens: int,
+        start: int,
+        output_attentions: bool = False,
+    ) -> Iterator[tuple[list[int], torch.Tensor, torch.Tensor]]:
+        """Yields rows, logits (or mean attention weights) and labels, batch by batch.
+
+        The caller sets the evaluation mode: a generator that an error leaves behind would
+        restore the mode and the gradients of its beginning much later.
+        """
+        sizes = [max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)]
+        for rows in token_batches(sizes, batch_tokens):
+            inputs = self._pad_sources([sources[row] for row in rows])
+            ids = [torch.tensor(targets[row]) for row in rows]
+            labels = pad_sequence(ids, batch_first=True, padding_value=-100)
+            labels = labels.to(self.model.device)
+            pad = self.model.config.pad_token_id
+            outputs = self.model(  # not with `labels`: no loss is needed
+                **inputs,
+                decoder_input_ids=shift_right(labels, pad or 0, start),
+                use_cache=False,
+                output_attentions=output_attentions,
+            )
+            if output_attentions:
+                yield rows, self._aligning_weights(outputs.cross_attentions), labels
+            else:
+                yield rows, outputs.logits.float(), labels
+
+    def _aligning_weights(self, layers: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Returns the mean weights of the heads that align: (batch, target_len, source_len)."""
+        chosen: Any = getattr(self.model.config, "alignment_heads", None)
+        if chosen is None:
+            return layers[aligning_layer(len(layers))].float().mean(1)
+        return torch.stack([layers[layer][:, head].float() for layer, head in chosen]).mean(0)
+
+    def searching_model(self, inputs: dict[str, torch.Tensor]) -> Any:
+        """Returns the model whose `generate()` is called for a batch."""
+        return self.model
+
+    def _pad_sources(self, sources: Sequence[Ids]) -> dict[str, torch.Tensor]:
+        """Makes `input_ids` and `attention_mask` of shape (batch, source_len)."""
+        pad = self.model.config.pad_token_id
+        ids = [torch.tensor(source) for source in sources]
+        masks = [torch.ones_like(row) for row in ids]
+        padded = pad_sequence(ids, batch_first=True, padding_value=0 if pad is None else pad)
+        device = self.model.device
+        return {
+            "input_ids": padded.to(device),
+            "attention_mask": pad_sequence(masks, batch_first=True).to(device),
+        }
+
+
+def hypothesis_of(sequence: list[int], settings: GenerationConfig) -> Hypothesis:
+    """Takes the tokens between the start and the end of a row that `generate()` returned."""
+    ends, ids = end_tokens_of(settings), sequence[1:]
+    stop = next((i for i, token in enumerate(ids) if token in ends), None)
+    if stop is None:
+        while settings.stop_strings and ids and ids[-1] == settings.pad_token_id:
+            ids.pop()  # padding follows an output that a stop string has ended
+        return Hypothesis(tuple(ids), None)
+    return Hypothesis(tuple(ids[:stop]), ids[stop])
+
+
+def token_batches(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Yields the rows of batches of similar length, the longest first: memory runs out early.
+
+    Args:
+        batch_tokens: Largest number of tokens of a batch, with padding. A longer row is a batch of
+            its own.
+    """
+    rows = sorted(range(len(sizes)), key=lambda row: -sizes[row])
+    while rows:
+        count = max(1, batch_tokens // max(sizes[rows[0]], 1))
+        yield rows[:count]
+        rows = rows[count:]
