@@ -74,6 +74,17 @@ def test_our_own_exports_compute_the_same_and_come_back(
     assert [n for n in same if getattr(model.config, n) != getattr(imported.model.config, n)] == []
 
 
+@pytest.mark.parametrize(
+    ("scheme", "positions"), [("relative", 1024), ("sinusoidal", 1024), ("learned", 64)]
+)
+def test_learned_positions_alone_limit_a_model(scheme, positions, shared_words, tmp_path):
+    """A table of relative positions has 32 rows, one for each bucket of distances."""
+    model = make_model(position_embedding_type=scheme)
+    convert_to_ctranslate2(model, shared_words, tmp_path / "ct2")
+    config = read_ctranslate2(tmp_path / "ct2").model.config
+    assert config.max_position_embeddings == positions
+
+
 @pytest.mark.parametrize("kind", TYPES)
 def test_every_type_of_weights_is_read(kind, shared_words, tmp_path):
     model = make_model(norm_placement="pre", final_layer_norm=False)

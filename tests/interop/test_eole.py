@@ -7,7 +7,7 @@ from opennmt_models import assert_same_logits, reference_model
 from transformers import AutoTokenizer
 
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.interop.eole import read_eole
+from vanilla_transformer.interop.opennmt import read_eole
 
 
 def test_the_logits_are_those_of_an_independent_model(tmp_path):

@@ -102,15 +102,6 @@ def test_a_file_with_code_is_refused(tmp_path, capsys, kind, wrapped):
     assert "the payload ran" in capsys.readouterr().out
 
 
-def test_the_options_of_a_kind_are_those_of_its_function():
-    for kind, source in SOURCES.items():
-        parameters = inspect.signature(source.load()).parameters
-        required = {name for name, p in parameters.items() if p.default is p.empty} - {"source"}
-        assert set(source.required) == required, kind
-        options = parameters.keys() - {"source"} - source.fixed.keys()
-        assert {*source.required, *source.optional} == options, kind
-
-
 def test_a_library_that_fails_is_named_and_stops_nothing(tiny_model, tmp_path, monkeypatch):
     def fail(inputs):
         raise AttributeError("no such option")

@@ -132,7 +132,7 @@ def test_what_no_class_computes_is_refused_with_every_field(fields, nearest, pro
     with pytest.raises(ValueError, match="No class of transformers computes") as error:
         to_transformers(make_model(**fields))
     first, *rest = str(error.value).splitlines()
-    name = FAMILIES[nearest].class_name
+    name = FAMILIES[nearest].model_class.__name__
     assert f"{len(problems)} problem(s). The nearest is {name}" in first
     assert [line.split("`")[1] for line in rest] == problems
 

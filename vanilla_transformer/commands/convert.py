@@ -2,6 +2,7 @@
 
 from argparse import BooleanOptionalAction
 from dataclasses import asdict, dataclass
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
@@ -138,13 +139,15 @@ def _options_of_kind(options: Options, kind: str) -> dict[str, Any]:
     """Returns the options that a kind takes, as far as they are given."""
     groups = (options.weights, options.torch)
     values = {name: value for group in groups for name, value in asdict(group).items()}
-    required = SOURCES[kind].required
-    if missing := [option_of(name) for name in required if values[name] is None]:
+    parameters = signature(SOURCES[kind].load()).parameters
+    taken = {name: values[name] for name in parameters if name in values}
+    needed = [name for name in taken if parameters[name].default is Parameter.empty]
+    if missing := [option_of(name) for name in needed if taken[name] is None]:
         raise UsageError(f"--from {kind} needs {', '.join(missing)}")
-    if values["changes"] is not None:
-        values["changes"] = dict(values["changes"])
-    names = (*required, *SOURCES[kind].optional)
-    return {name: values[name] for name in names if values[name] is not None}
+    given = {name: value for name, value in taken.items() if value is not None}
+    if "changes" in given:
+        given["changes"] = dict(given["changes"])
+    return given
 
 
 def check(options: Options) -> None:

@@ -236,15 +236,11 @@ def _name_rules(slot: str) -> Rules:
             {
                 r"(\w+_attn)\.([qkv]|out)_proj": r"\3.\4_proj",
                 r"(fc[12])": r"feed_forward.\3",
-                r"(?:self_attn_layer_norm|layer_norms\.0)": f"self_attn_{slot}_norm",
+                r"(self|encoder)_attn_layer_norm": rf"\3_attn_{slot}_norm",
                 "final_layer_norm": f"feed_forward_{slot}_norm",
-                r"encoder_attn_layer_norm": f"encoder_attn_{slot}_norm",
             },
-            encoder={r"layer_norms\.1": f"feed_forward_{slot}_norm"},
-            decoder={
-                r"layer_norms\.1": f"encoder_attn_{slot}_norm",
-                r"layer_norms\.2": f"feed_forward_{slot}_norm",
-            },
+            norms=[rf"layer_norms\.{number}" for number in range(3)],
+            slot=slot,
         ),
     }
 

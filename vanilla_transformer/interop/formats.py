@@ -52,12 +52,12 @@ class Source:
 
     Attributes:
         reader: Module in `vanilla_transformer.interop` and name of its function: "module:name".
+            The parameters of the function are the options of the format.
+        fixed: Arguments of the function that the format fixes.
         on_hub: Whether the source is a directory, or a name on the Hub.
     """
 
     reader: str
-    required: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
     fixed: Mapping[str, str] = field(default_factory=dict)
     on_hub: bool = False
 
@@ -81,36 +81,15 @@ SOURCES: dict[str, Source] = {
         kind: Source("hf_models:read_hf_model", fixed={"kind": kind}, on_hub=True)
         for kind in (*KINDS.values(), "nllb")
     },
-    "torch": Source(
-        "torch_transformer:read_torch",
-        (
-            "heads",
-            "source_embedding",
-            "target_embedding",
-            "generator",
-            "positions",
-            "scale_embedding",
-        ),
-        ("norm_first", "activation", "rename", "key", "changes"),
-    ),
-    "fairseq": Source("fairseq:read_fairseq", optional=("dicts", "changes")),
-    "opennmt-py": Source("opennmt:read_opennmt", optional=("changes",)),
-    "eole": Source("eole:read_eole", optional=("changes",)),
-    "ctranslate2": Source(
-        "ctranslate2_reader:read_ctranslate2", optional=("tokenizer", "source_eos", "changes")
-    ),
-    "argos": Source("argos:read_argos", optional=("changes",)),
-    "marian-npz": Source("marian_npz:read_marian", optional=("vocabularies", "changes")),
-    "table": Source("rename_table:read_with_table", ("table",), ("key", "changes")),
-    "tutorials": Source("tutorials:read_layout", ("heads",), ("rename", "key", "changes")),
-    **{
-        system: Source(
-            "tutorials:read_tutorial",
-            ("heads",),
-            ("rename", "key", "source_pad", "changes"),
-            fixed={"system": system},
-        )
-        for system in TUTORIALS
-    },
+    "torch": Source("torch_transformer:read_torch"),
+    "fairseq": Source("fairseq:read_fairseq"),
+    "opennmt-py": Source("opennmt:read_opennmt"),
+    "eole": Source("opennmt:read_eole"),
+    "ctranslate2": Source("ctranslate2_reader:read_ctranslate2"),
+    "argos": Source("argos:read_argos"),
+    "marian-npz": Source("marian_npz:read_marian"),
+    "table": Source("rename_table:read_with_table"),
+    "tutorials": Source("tutorials:read_layout"),
+    **{system: Source("tutorials:read_tutorial", fixed={"system": system}) for system in TUTORIALS},
 }
 """The formats by name, as `vanilla-transformer convert --from` takes them."""

@@ -32,7 +32,12 @@ from vanilla_transformer.interop.hf_mapping import Family
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.weights import exact_rewrites as rewrites
 from vanilla_transformer.weights.exact_rewrites import Rewrite
-from vanilla_transformer.weights.match_weights import Rules, WeightRule, layer_rules
+from vanilla_transformer.weights.match_weights import (
+    Rules,
+    WeightRule,
+    attention_names,
+    layer_rules,
+)
 from vanilla_transformer.weights.sinusoids import SINUSOIDS
 
 _FOR_ANY_CLASS = (rewrites.repeat_key_value_heads, rewrites.fold_residual_scale)
@@ -235,19 +240,13 @@ _NAMES_OF_T5: Rules = {
     **layer_rules(
         r"(encoder|decoder)\.block\.(\d+)\.layer\.",
         {
-            r"0\.layer_norm": "self_attn_pre_norm",
-            r"2\.layer_norm": "feed_forward_pre_norm",
-            r"0\.SelfAttention\.([qkv])": r"self_attn.\3_proj",
-            r"0\.SelfAttention\.o": "self_attn.out_proj",
-            r"1\.EncDecAttention\.([qkv])": r"encoder_attn.\3_proj",
-            r"1\.EncDecAttention\.o": "encoder_attn.out_proj",
+            **attention_names(r"0\.SelfAttention", r"1\.EncDecAttention", "qkvo"),
             r"[12]\.DenseReluDense\.wi(?:_1)?": "feed_forward.fc1",
             r"[12]\.DenseReluDense\.wi_0": "feed_forward.gate",
             r"[12]\.DenseReluDense\.wo": "feed_forward.fc2",
         },
+        norms=[rf"{number}\.layer_norm" for number in range(3)],
     ),
-    **layer_rules(r"(encoder)\.block\.(\d+)\.layer\.", {r"1\.layer_norm": "feed_forward_pre_norm"}),
-    **layer_rules(r"(decoder)\.block\.(\d+)\.layer\.", {r"1\.layer_norm": "encoder_attn_pre_norm"}),
 }
 
 

@@ -6,7 +6,7 @@ one is one more `Family` in `hf_families.py`.
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, cast
 
@@ -25,6 +25,7 @@ from vanilla_transformer.weights.match_weights import (
     Rules,
     Weights,
     build_model,
+    fit_weights,
     raise_problems,
     rename_weights,
     sharing_fields,
@@ -67,11 +68,6 @@ class Family:
         """The `model_type` of its config."""
         return self.config_class.model_type
 
-    @property
-    def class_name(self) -> str:
-        """Name of the class."""
-        return self.model_class.__name__
-
     def fields_of(self, config: PreTrainedConfig) -> dict[str, Any]:
         """Returns our fields for a config of this class, but for fields that the weights show."""
         same = {ours: getattr(config, theirs, None) for ours, theirs in self.options.items()}
@@ -101,25 +97,17 @@ def import_model(
 
     It has the type of the source's weights, and a copy of its generation config.
     """
-    state_dict = source.state_dict()
-    renamed = rename_weights(state_dict, family.names)
-    raise_problems(f"The model cannot be converted from {family.class_name}", renamed.problems)
-    weights = dict(renamed.weights)
-    if _HEAD_BIAS in weights:
-        weights[_HEAD_BIAS] = weights[_HEAD_BIAS].flatten()
-    has_bias = _HEAD_BIAS in weights and bool(weights[_HEAD_BIAS].any())
-    shown = sharing_fields(weights) | {"lm_head_bias": has_bias}
-    fields = family.fields_of(source.config) | shown
-    config = VanillaTransformerConfig(**fields)
-    # A bias of zeros, and a shared table that no stack uses, are left out.
-    if not config.lm_head_bias:
-        weights.pop(_HEAD_BIAS, None)
-    weights.pop(SHARED_TABLE, None)
-    if config.share_encoder_decoder_embeddings:
-        weights[SHARED_TABLE] = weights[SOURCE_TABLE]
+    renamed = rename_weights(source.state_dict(), family.names)
+    # A bias of zeros, and a shared table that no stack may use, are left out.
+    weights = {name: w for name, w in renamed.weights.items() if name != SHARED_TABLE}
+    bias = weights.pop(_HEAD_BIAS, None)
+    if bias is not None and bias.any():
+        weights[_HEAD_BIAS] = bias.flatten()
+    fields = family.fields_of(source.config) | sharing_fields(weights)
+    fitted = fit_weights(replace(renamed, weights=weights), fields)
     # T5 keeps some matrices in float32: this type holds all weights exactly.
     dtypes = {parameter.dtype for parameter in source.parameters()}
-    model = build_model(config, weights, reduce(torch.promote_types, dtypes))
+    model = build_model(*fitted, reduce(torch.promote_types, dtypes))
     model.generation_config = copy_generation_config(source)
     return model
 
@@ -149,7 +137,7 @@ def find_fields_in_the_way(family: Family, ours: VanillaTransformerConfig) -> li
         back = VanillaTransformerConfig(**family.fields_of(family.config_for(ours)))
     except Exception as error:  # classes of transformers raise errors of several types
         reason = " ".join(str(error).split())
-        raise ValueError(f"{family.class_name} refuses the config: {reason}") from error
+        raise ValueError(f"{family.model_class.__name__} refuses the config: {reason}") from error
     # Fields that survive the way there and back are computed by the class.
     back.lm_head_bias = ours.lm_head_bias  # the weights show it
     wanted, computed = fields_with_effect(ours), fields_with_effect(back) | family.limits(ours)
@@ -171,7 +159,7 @@ def _rename_to_theirs(
     available = stand_ins | dict(weights)
     left = weights.keys() - origins.keys() - {SHARED_TABLE}  # its stacks have it by their names
     problems = [f"`{name}` is left over" for name in sorted(left)]
-    raise_problems(f"The model cannot be written as {family.class_name}", problems)
+    raise_problems(f"The model cannot be written as {family.model_class.__name__}", problems)
     for name, theirs in origins.items():
         state_dict[theirs] = available[name].reshape(state_dict[theirs].shape)
     return state_dict

@@ -84,7 +84,7 @@ def _load_source(family: Family, source: str | Path) -> PreTrainedModel:
         ) from None
     problems = [f"`{name}` is missing" for name in sorted(info["missing_keys"])]
     problems += [f"`{name}` is left over" for name in sorted(info["unexpected_keys"])]
-    raise_problems(f"The weights do not fit a {family.class_name}", problems)
+    raise_problems(f"The weights do not fit a {family.model_class.__name__}", problems)
     loaded: PreTrainedModel = model
     return loaded
 
@@ -177,7 +177,7 @@ def _choose_family(families: Sequence[Family], state: ModelState) -> tuple[Famil
     _, problems, nearest = min(tried, key=lambda attempt: (attempt[0], len(attempt[1])))
     raise_problems(
         "No class of transformers computes this model", problems,
-        f"The nearest is {nearest.class_name}, with these fields in the way.",
+        f"The nearest is {nearest.model_class.__name__}, with these fields in the way.",
     )  # fmt: skip
     raise AssertionError("the nearest class has problems")
 

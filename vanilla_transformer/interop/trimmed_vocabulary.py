@@ -218,26 +218,9 @@ def _align_sides(tables: Sequence[Table], kept: list[set[int]]) -> None:
 
 def _named_ids(fields: Mapping[str, Any]) -> set[int]:
     """Returns the ids that a config names and a model needs."""
-    ids = set[int]()
-    for name, value in fields.items():
-        if name.endswith("_token_id") or name == "force_words_ids":
-            ids.update(_flat_ids(value))
-    return ids - {-1}  # it stands for none
-
-
-def _flat_ids(value: Any) -> Iterator[int]:
-    if isinstance(value, list | tuple):
-        for entry in value:
-            yield from _flat_ids(entry)
-    elif isinstance(value, int):
-        yield value
-
-
-def _renumber_ids(value: Any, new: Mapping[int, int]) -> Any:
-    """Replaces the ids in nested lists."""
-    if isinstance(value, list | tuple):
-        return [_renumber_ids(entry, new) for entry in value]
-    return new.get(value, value) if isinstance(value, int) else value
+    named = (value for name, value in fields.items() if name.endswith("_token_id"))
+    ids = chain.from_iterable(each if isinstance(each, list) else [each] for each in named)
+    return set(ids) - {None, -1}  # both stand for none
 
 
 def renumber_fields(config: Any, new: Mapping[int, int]) -> None:
@@ -245,17 +228,24 @@ def renumber_fields(config: Any, new: Mapping[int, int]) -> None:
     for name, value in config.to_dict().items():
         if value is None:
             continue
-        if name.endswith("_token_id") or name == "force_words_ids":
-            setattr(config, name, _renumber_ids(value, new))
+        if name.endswith("_token_id"):
+            ids = [
+                new.get(index, index) for index in (value if isinstance(value, list) else [value])
+            ]
+            setattr(config, name, ids if isinstance(value, list) else ids[0])
         elif name in _ID_LISTS:
             setattr(config, name, [new[index] for index in value if index in new] or None)
         elif name == "bad_words_ids":
-            rows = [_renumber_ids(row, new) for row in value if new.keys() >= set(row)]
+            rows = [[new[index] for index in row] for row in value if new.keys() >= set(row)]
             setattr(config, name, rows or None)
         elif name == "sequence_bias":
             pairs = value.items() if isinstance(value, dict) else value
-            kept = [(list(ids), bias) for ids, bias in pairs if new.keys() >= set(ids)]
-            setattr(config, name, [[_renumber_ids(ids, new), bias] for ids, bias in kept] or None)
+            kept = [
+                [[new[index] for index in ids], bias]
+                for ids, bias in pairs
+                if new.keys() >= set(ids)
+            ]
+            setattr(config, name, kept or None)
 
 
 # The model ---------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ from vanilla_transformer.weights.match_weights import (
     Rules,
     WeightRule,
     Weights,
+    attention_names,
     build_model,
     fit_weights,
     layer_rules,
@@ -160,11 +161,9 @@ def _names_with(slot: str) -> Rules:
                 r"self_attention\.(\w+)": r"self_attn.\3_proj",
                 r"cross_attention\.(\w+)": r"encoder_attn.\3_proj",
                 r"feed_forward\.linear(\d)": r"feed_forward.fc\3",
-                "norm1": f"self_attn_{slot}_norm",
-                "norm3": f"feed_forward_{slot}_norm",
             },
-            encoder={"norm2": f"feed_forward_{slot}_norm"},
-            decoder={"norm2": f"encoder_attn_{slot}_norm"},
+            norms=("norm1", "norm2", "norm3"),
+            slot=slot,
         ),
     }
 
@@ -238,11 +237,10 @@ SEQ2SEQ = Layout(
                 "self_attn_layer_norm": "self_attn_post_norm",
                 "enc_attn_layer_norm": "encoder_attn_post_norm",
                 "ff_layer_norm": "feed_forward_post_norm",
-                r"self_attention\.fc_([qkv])": r"self_attn.\3_proj",
-                r"self_attention\.fc_o": "self_attn.out_proj",
-                r"encoder_attention\.fc_([qkv])": r"encoder_attn.\3_proj",
-                r"encoder_attention\.fc_o": "encoder_attn.out_proj",
                 r"positionwise_feedforward\.fc_(\d)": r"feed_forward.fc\3",
+                **attention_names(
+                    "self_attention", "encoder_attention", ("fc_q", "fc_k", "fc_v", "fc_o")
+                ),
             },
         ),
     },
@@ -270,17 +268,10 @@ ANNOTATED = Layout(
         **layer_rules(
             _IN_LAYERS,
             {
-                r"sublayer\.0\.norm": "self_attn_pre_norm",
-                r"sublayer\.2\.norm": "feed_forward_pre_norm",
                 r"feed_forward\.w_(\d)": r"feed_forward.fc\3",
-                **{
-                    rf"{theirs}\.linears\.{number}": f"{ours}.{letter}_proj"
-                    for theirs, ours in (("self_attn", "self_attn"), ("src_attn", "encoder_attn"))
-                    for number, letter in enumerate(("q", "k", "v", "out"))
-                },
+                **attention_names("self_attn", "src_attn", [rf"linears\.{n}" for n in range(4)]),
             },
-            encoder={r"sublayer\.1\.norm": "feed_forward_pre_norm"},
-            decoder={r"sublayer\.1\.norm": "encoder_attn_pre_norm"},
+            norms=[rf"sublayer\.{number}\.norm" for number in range(3)],
         ),
     },
     {

@@ -23,15 +23,24 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 )
 from vanilla_transformer.weights.sinusoids import holds_sinusoids
 
-STACKS = ("encoder", "decoder")
+SUBLAYERS = {
+    "encoder": ("self_attn", "feed_forward"),
+    "decoder": ("self_attn", "encoder_attn", "feed_forward"),
+}
+"""The sublayers of each stack, in the order of their computation."""
+
+STACKS = tuple(SUBLAYERS)
+LETTERS = ("q", "k", "v", "out")
+"""Our projections of attention: queries, keys, values and output."""
+
 SOURCE_TABLE = "model.encoder.embed_tokens.weight"
 TARGET_TABLE = "model.decoder.embed_tokens.weight"
 SHARED_TABLE = "model.shared.weight"
-TABLES = {
-    "encoder": (SOURCE_TABLE, SHARED_TABLE),
-    "decoder": (TARGET_TABLE, SHARED_TABLE, "lm_head.weight"),
+TABLES: dict[str, dict[str, tuple[str, ...]]] = {
+    "encoder": {"vocab_size": (SOURCE_TABLE, SHARED_TABLE)},
+    "decoder": {"decoder_vocab_size": (TARGET_TABLE, SHARED_TABLE, "lm_head.weight")},
 }
-"""The matrices that show the size of each vocabulary, the first that is there."""
+"""The matrices that show the size of each stack's vocabulary, the first that is there."""
 
 HIDDEN_FIELDS = (
     "encoder_attention_heads",
@@ -89,26 +98,43 @@ class RenamedWeights:
 
 
 def layer_rules(
-    layer: str,
-    both: Mapping[str, str],
-    encoder: Mapping[str, str] | None = None,
-    decoder: Mapping[str, str] | None = None,
+    layer: str, modules: Mapping[str, str], norms: Sequence[str] = (), slot: str = "pre"
 ) -> Rules:
     """Returns the rules for the modules in layers, whose weights are `...weight` and `...bias`.
 
     Args:
         layer: Expression for the text before the names: group 1 is "(encoder|decoder)", and group 2
             the number.
-        both: Our module in a layer by expression for theirs, whose groups begin with 3; `encoder`
-            and `decoder` hold modules of one stack alone.
+        modules: Our module in a layer by expression for theirs, whose groups begin with 3.
+        norms: Expressions for norms that are numbered, in their order: the second one belongs to
+            another sublayer in the encoder than in the decoder.
+        slot: The slot of these norms, "pre" or "post".
     """
-    stacks = {"encoder|decoder": both, "encoder": encoder or {}, "decoder": decoder or {}}
+    named = [("encoder|decoder", theirs, ours) for theirs, ours in modules.items()]
+    for stack, sublayers in SUBLAYERS.items():
+        named += [
+            (stack, norm, f"{name}_{slot}_norm")
+            for norm, name in zip(norms, sublayers, strict=False)
+        ]
     return {
         rf"{layer.replace('encoder|decoder', stack)}{theirs}\.(?P<end>\w+)": (
             rf"model.\1.layers.\2.{ours}.\g<end>"
         )
-        for stack, names in stacks.items()
-        for theirs, ours in names.items()
+        for stack, theirs, ours in named
+    }
+
+
+def attention_names(own: str, cross: str, projections: Sequence[str]) -> dict[str, str]:
+    """Returns our projections of attention by expressions for theirs.
+
+    Args:
+        own, cross: Expressions for self-attention and for cross-attention.
+        projections: Expressions for their projections of queries, keys, values and output.
+    """
+    return {
+        rf"{theirs}\.{projection}": f"{ours}.{letter}_proj"
+        for theirs, ours in ((own, "self_attn"), (cross, "encoder_attn"))
+        for projection, letter in zip(projections, LETTERS, strict=True)
     }
 
 
@@ -246,7 +272,7 @@ def fit_weights(
     renamed: RenamedWeights,
     fields: Mapping[str, Any],
     zeros: Sequence[str] = (),
-    stacks: Sequence[str] = ("encoder", "decoder"),
+    stacks: Sequence[str] = STACKS,
     remedy: str = "",
 ) -> tuple[VanillaTransformerConfig, Weights]:
     """Makes the config, and checks that the weights are all that it asks for.
@@ -260,55 +286,59 @@ def fit_weights(
             an embedding.
         remedy: A sentence that says how to proceed if the weights do not fit.
     """
-    sizes = _read_sizes(renamed, stacks, remedy)
-    if "max_position_embeddings" in sizes:
-        sizes["max_position_embeddings"] -= fields.get("position_offset", 0)
+    sizes = _read_sizes(renamed, fields, stacks, remedy)
     config = VanillaTransformerConfig(**{**sizes, **fields})
-    shapes, tied = expected_weights(config)
+    with torch.device("meta"):  # shapes only: no memory, no initial values
+        model = VanillaTransformerForConditionalGeneration(config)
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    tied: Mapping[str, str] = model._tied_weights_keys
     if "decoder" not in stacks:
         inside = ("model.encoder.layers.", "model.encoder.final_norm.")
         shapes, tied = {n: shape for n, shape in shapes.items() if n.startswith(inside)}, {}
-    weights = {**renamed.weights}
-    untied = shapes.keys() - weights.keys() - tied.keys() - set(tied.values())
-    # Tied weights are filled in below: only a weight of its own may be zero.
-    patterns = [_compile_rule(expression, None)[0] for expression in zeros]
-    for name in sorted(untied):
-        if any(pattern.fullmatch(name) for pattern in patterns):
-            weights[name] = torch.zeros(shapes[name])
-    problems = [*renamed.problems, *_find_untied(renamed, tied)]
+    groups = {name: [name] for name in shapes if name not in tied}  # the names of each matrix
     for target, source in tied.items():
-        aliases = [source, *(name for name, of in tied.items() if of == source)]
-        tensor = next((weights[name] for name in aliases if name in weights), None)
-        if tensor is not None:
-            weights.setdefault(target, tensor)
-            weights.setdefault(source, tensor)
-    problems += find_misfits(shapes, RenamedWeights(weights, renamed.origins))
+        groups[source].append(target)
+    weights, problems = {**renamed.weights}, [*renamed.problems]
+    patterns = [_compile_rule(expression, None)[0] for expression in zeros]
+    for source, names in groups.items():
+        present = [name for name in names if name in weights]
+        if not present:  # only a weight of its own may be zero
+            if names == [source] and any(pattern.fullmatch(source) for pattern in patterns):
+                weights[source] = torch.zeros(shapes[source])
+            continue
+        first, *others = present
+        problems += [
+            f"`{renamed.origins[name]}` and `{renamed.origins[first]}` differ, but the config ties "
+            "them"
+            for name in others
+            if not torch.equal(weights[name], weights[first])
+        ]
+        weights |= {name: weights[first] for name in names if name not in present}
+    problems += _find_misfits(shapes, weights, renamed.origins)
     raise_problems("The weights do not fit the config", problems, remedy)
     return config, weights
 
 
-def _read_sizes(renamed: RenamedWeights, stacks: Sequence[str], remedy: str) -> dict[str, Any]:
+def _read_sizes(
+    renamed: RenamedWeights, fields: Mapping[str, Any], stacks: Sequence[str], remedy: str
+) -> dict[str, Any]:
     """Reads the fields that the weights show; an encoder alone has no embedding."""
     sizes: dict[str, Any] = {}
     lost = []
     for stack in stacks:
-        inner_name = f"model.{stack}.layers.0.feed_forward.fc1.weight"
-        inner = _find_matrix(renamed, (inner_name,))
-        if inner is None:
-            lost.append(inner_name)
-        else:
-            sizes[f"{stack}_ffn_dim"], sizes["d_model"] = inner.shape
-            sizes[f"{stack}_layers"] = 1 + max(layers_of(renamed.weights, stack))
-        if "decoder" in stacks:
-            matrix = _find_matrix(renamed, TABLES[stack])
+        sizes[f"{stack}_layers"] = 1 + max(layers_of(renamed.weights, stack), default=0)
+        inner = f"model.{stack}.layers.0.feed_forward.fc1.weight"
+        tables = TABLES[stack] if "decoder" in stacks else {}
+        for field, names in {f"{stack}_ffn_dim": (inner,), **tables}.items():
+            matrix = _find_matrix(renamed, names)
             if matrix is None:
-                lost.append(TABLES[stack][0])
+                lost.append(names[0])
             else:
-                size = "vocab_size" if stack == "encoder" else "decoder_vocab_size"
-                sizes[size], sizes["d_model"] = matrix.shape
-    learned = _find_matrix(renamed, ("model.encoder.embed_positions.weight",))
-    if learned is not None:
-        sizes["max_position_embeddings"] = len(learned)  # if the first position is 0
+                sizes[field], sizes["d_model"] = matrix.shape
+    table = _find_matrix(renamed, ("model.encoder.embed_positions.weight",))
+    # The table of relative positions has a row for each distance instead.
+    if table is not None and fields.get("position_embedding_type") == "learned":
+        sizes["max_position_embeddings"] = len(table) - fields.get("position_offset", 0)
     if lost:
         known = ("model.", "lm_head.")
         unknown = [old for new, old in renamed.origins.items() if not new.startswith(known)]
@@ -329,56 +359,31 @@ def _find_matrix(renamed: RenamedWeights, names: Sequence[str]) -> torch.Tensor 
     return next((tensor for tensor in present if tensor.dim() == 2), None)
 
 
-def expected_weights(
-    config: VanillaTransformerConfig,
-) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """Returns the shape of each weight of a model, and its tied weights as {target: source}."""
-    with torch.device("meta"):  # shapes only: no memory, no initial values
-        model = VanillaTransformerForConditionalGeneration(config)
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    return shapes, model._tied_weights_keys
-
-
-def _find_untied(renamed: RenamedWeights, tied: Mapping[str, str]) -> Iterator[str]:
-    """Yields a sentence for each pair of weights that differ although the config ties them."""
-    weights, origins = renamed.weights, renamed.origins
-    groups: dict[str, list[str]] = {}
-    for target, source in tied.items():
-        groups.setdefault(source, [source]).append(target)
-    for names in groups.values():
-        first, *others = [name for name in names if name in weights] or [""]
-        for name in others:
-            if not torch.equal(weights[name], weights[first]):
-                yield f"`{origins[name]}` and `{origins[first]}` differ, but the config ties them"
-
-
-def find_misfits(shapes: Mapping[str, tuple[int, ...]], renamed: RenamedWeights) -> Iterator[str]:
+def _find_misfits(
+    shapes: Mapping[str, tuple[int, ...]], weights: Weights, origins: Mapping[str, str]
+) -> Iterator[str]:
     """Yields a sentence for each weight that is left over, missing or of another shape."""
-    for name, tensor in renamed.weights.items():
-        origin = renamed.origins.get(name, name)
+    for name, tensor in weights.items():
+        origin, shape = origins.get(name, name), tuple(tensor.shape)
         if name not in shapes:
             yield f"`{origin}` is not known"
-        elif tuple(tensor.shape) != shapes[name]:
-            shape = tuple(tensor.shape)
+        elif shape != shapes[name]:
             yield f"`{origin}` has shape {shape}, but `{name}` has {shapes[name]}"
-    for name in sorted(shapes.keys() - renamed.weights.keys()):
+    for name in sorted(shapes.keys() - weights.keys()):
         yield f"`{name}` is missing"
-
-
-def are_equal(first: torch.Tensor | None, second: torch.Tensor | None) -> bool:
-    """Returns whether both weights are there and equal."""
-    return first is not None and second is not None and torch.equal(first, second)
 
 
 def sharing_fields(weights: Mapping[str, torch.Tensor]) -> dict[str, bool]:
     """Returns which tables are equal, and whether the logits have a bias, as fields of a config."""
-    source, target, output = (
-        weights.get(name) for name in (SOURCE_TABLE, TARGET_TABLE, "lm_head.weight")
-    )
+
+    def are_equal(first: str, second: str) -> bool:
+        both = first in weights and second in weights
+        return both and torch.equal(weights[first], weights[second])
+
     return {
         "lm_head_bias": "lm_head.bias" in weights,
-        "share_encoder_decoder_embeddings": are_equal(source, target),
-        "tie_word_embeddings": are_equal(target, output),
+        "share_encoder_decoder_embeddings": are_equal(SOURCE_TABLE, TARGET_TABLE),
+        "tie_word_embeddings": are_equal(TARGET_TABLE, "lm_head.weight"),
     }
 
 
