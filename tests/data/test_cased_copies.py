@@ -14,7 +14,8 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
 from vanilla_transformer.run.arguments import parse_arguments
-from vanilla_transformer.run.preparation import load_data, prepare_texts
+from vanilla_transformer.run.loaded_data import load_data
+from vanilla_transformer.run.texts import prepare_texts
 
 
 def pairs_of(rows):

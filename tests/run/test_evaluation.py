@@ -118,6 +118,18 @@ def test_chinese_is_scored_by_its_words_everywhere(tmp_path, capsys):
     assert json.loads(printed.out)["bleu"]["bleu"] == pytest.approx(100)
 
 
+@pytest.mark.parametrize(("word", "expected"), [("猫", "tok:zh"), ("แมว", "tok:char")])
+def test_a_card_has_the_signature_of_each_split_where_they_differ(corpus, tmp_path, word, expected):
+    (tmp_path / "test.zh").write_text(f"{word}\n" * 16)
+    argv = arguments(corpus, tmp_path / "out", max_steps=1, metrics="bleu")
+    main([*argv, "--test_target", str(tmp_path / "test.zh")])
+    card = (tmp_path / "out" / "README.md").read_text()
+    (row,) = [line for line in card.splitlines() if line.startswith("| bleu")]
+    of_validation, of_test = row.split("; ")
+    assert "tok:13a" in of_validation.partition("validation: ")[2]
+    assert expected in of_test.partition("test: ")[2]
+
+
 @pytest.mark.parametrize(
     ("language", "chosen", "expected"),
     [

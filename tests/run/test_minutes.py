@@ -198,8 +198,9 @@ def test_a_run_of_some_minutes_ends_its_schedule_in_time_and_is_resumed(
     assert "train_loss" in main(again)
     assert not timed
     assert state_of(out)["global_step"] == 17
-    with pytest.raises(ValueError, match=r"minutes"):
-        main([*again, "--minutes", "4"])
+    for changed in (["--minutes", "4"], ["--num_train_epochs", "90"]):
+        with pytest.raises(ValueError, match=r"minutes` .*changed"):
+            main([*again, *changed])
 
 
 def test_a_time_that_suffices_is_that_of_all_epochs(corpus, tmp_path, timed):
@@ -208,6 +209,8 @@ def test_a_time_that_suffices_is_that_of_all_epochs(corpus, tmp_path, timed):
     run(parse_arguments(argv))
     assert state_of(tmp_path / "out")["epoch"] == 2
     assert state_of(tmp_path / "out")["global_step"] == timed[0].num_steps
+    with pytest.raises(ValueError, match="`num_train_epochs` beside `minutes` changed"):
+        run(parse_arguments([*argv, "--resume_from_checkpoint=True", "--num_train_epochs=3"]))
 
 
 def test_steps_are_counted_of_batches_that_are_as_full_as_those_of_all_pairs(

@@ -11,8 +11,8 @@ from transformers import GenerationConfig
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.run.arguments import parse_arguments
 from vanilla_transformer.run.assembly import make_model
+from vanilla_transformer.run.loaded_data import load_data
 from vanilla_transformer.run.plan import make_plan, watched_metric
-from vanilla_transformer.run.preparation import load_data
 from vanilla_transformer.run.training_run import run
 
 UNCHOSEN = ["--choose_defaults", "False"]

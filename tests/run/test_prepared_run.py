@@ -12,7 +12,7 @@ from made_up_language import arguments
 
 from vanilla_transformer.batches import encoding, shards
 from vanilla_transformer.commands.program import main
-from vanilla_transformer.run.loading import tokenizer_sample
+from vanilla_transformer.run.tokenizer_and_config import tokenizer_sample
 
 COURSE = {"lr_scheduler_type": "constant", "save_strategy": "steps", "save_steps": 2}
 CHANGES = {"eval_strategy": "no", "num_train_epochs": 1, **COURSE}

@@ -53,10 +53,10 @@ from vanilla_transformer.run import training_run
 from vanilla_transformer.run.arguments import RunArguments
 from vanilla_transformer.run.comparison import SIGNIFICANT, ModelComparison, describe_comparison
 from vanilla_transformer.run.evaluation import compare_models
-from vanilla_transformer.run.loading import keeps_case
 from vanilla_transformer.run.machine import Machine
 from vanilla_transformer.run.model_card import name_on_hub
 from vanilla_transformer.run.shared_work import compute_on_main_process
+from vanilla_transformer.run.tokenizer_and_config import keeps_case
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 _LARGE = 200_000_000

@@ -1,10 +1,7 @@
 """The working parts of a run, made by its plan: token ids, model, Trainer, scorers."""
 
-from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
-from random import Random
 from time import monotonic
 from typing import Any, Self
 
@@ -16,79 +13,27 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from vanilla_transformer.batches.encoding import RowDirections
 from vanilla_transformer.batches.mixing import Mixture
 from vanilla_transformer.batches.subwords import SampledSubwords
-from vanilla_transformer.batches.token_budget import token_lengths
-from vanilla_transformer.columns import languages_of_rows, references_of
-from vanilla_transformer.data.near_twins import TWIN, WITHOUT_TWINS
-from vanilla_transformer.files.loading import load_weights
+from vanilla_transformer.files.loading import load_tokenizer, load_weights
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.progress import tells_all
 from vanilla_transformer.run.adapters import add_adapters
 from vanilla_transformer.run.encoded_data import encode_texts
-from vanilla_transformer.run.evaluation import score_training
-from vanilla_transformer.run.loading import load_teachers
+from vanilla_transformer.run.options import ModelArguments
 from vanilla_transformer.run.plan import PREFIXES, RunPlan
 from vanilla_transformer.run.shared_work import compute_on_main_process
+from vanilla_transformer.run.tokenizer_and_config import first_difference
+from vanilla_transformer.run.training_scores import ScoredTexts
 from vanilla_transformer.training.callbacks import CompletePushes, SubwordEpochs
-from vanilla_transformer.training.metrics import GenerationMetrics, Scored
+from vanilla_transformer.training.metrics import Scored
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
+from vanilla_transformer.training.objectives import Teachers
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.training_log import TrainingLog
 
 SCORED_WITHIN_MINUTES = 200
 """Validation texts that a run of some minutes scores as it trains; chosen, not measured."""
-
-
-@dataclass(frozen=True)
-class EvaluatedTexts:
-    """The texts of a split that are translated and scored."""
-
-    rows: Dataset
-    encoded: Dataset
-    tokenizers: list[str]  # sacrebleu's, for each text
-
-    @classmethod
-    def of(cls, plan: RunPlan, encoded: DatasetDict, split: str, most: int | None = None) -> Self:
-        """Takes all texts, or a sample of at most so many, which is always the same."""
-        count = len(encoded[split])
-        drawn = sorted(Random(0).sample(range(count), min(most or count, count)))
-        tokenizers = plan.score_tokenizers[split]
-        return cls(
-            plan.texts.splits[split].select(drawn),
-            encoded[split].select(drawn),
-            [tokenizers[index] for index in drawn],
-        )
-
-    def make_scorer(
-        self, plan: RunPlan, calibrates: bool, with_intervals: bool = False
-    ) -> GenerationMetrics:
-        """Makes the scorer of these texts.
-
-        Args:
-            calibrates: Whether outputs have what a calibration weighs.
-        """
-        languages = languages_of_rows(self.rows)
-        groups: list[Sequence[str]] = [[f"{a}-{b}" if a and b else "" for a, b in languages]]
-        if plan.arguments.data.corpora and "corpus" in self.rows.column_names:
-            groups.insert(0, list(self.rows["corpus"]))
-        if TWIN in self.rows.column_names:
-            groups.append(["" if is_twin else WITHOUT_TWINS for is_twin in self.rows[TWIN]])
-        return GenerationMetrics(
-            plan.texts.tokenizer,
-            plan.arguments.model.metrics,
-            references_of(self.rows),
-            self.tokenizers,
-            groups,
-            partial(
-                score_training,
-                sources=list(self.rows["source"]),
-                reference_lengths=token_lengths(self.encoded, "labels").tolist(),
-                languages=languages,
-                calibrates=calibrates,
-            ),
-            with_intervals,
-        )
 
 
 @dataclass(frozen=True)
@@ -114,16 +59,15 @@ class Assembly:
         Returns:
             The texts, their scores (None: only the loss was computed) and all figures.
         """
-        texts = EvaluatedTexts.of(self.plan, self.encoded, split, most)
-        scorer = texts.make_scorer(self.plan, split == "validation", with_intervals=True)
-        self.trainer.compute_metrics = scorer
+        texts = ScoredTexts.of(self.plan, self.encoded, split, most)
+        self.trainer.compute_metrics = scorer = texts.make_scorer(with_intervals=True)
         figures = self.trainer.evaluate(texts.encoded, metric_key_prefix=PREFIXES[split])
         return texts.rows, scorer.last, figures
 
     def seconds_per_text(self, split: str, most: int, with_intervals: bool) -> float:
         """Times the scores of a sample; their figures are not logged."""
-        texts = EvaluatedTexts.of(self.plan, self.encoded, split, most)
-        self.trainer.compute_metrics = texts.make_scorer(self.plan, False, with_intervals)
+        texts = ScoredTexts.of(self.plan, self.encoded, split, most)
+        self.trainer.compute_metrics = texts.make_scorer(with_intervals)
         began = monotonic()
         self.trainer.evaluation_loop(self.trainer.get_eval_dataloader(texts.encoded), "Timing")
         return (monotonic() - began) / len(texts.rows)
@@ -170,8 +114,8 @@ def make_trainer(plan: RunPlan, encoded: DatasetDict, model: Any) -> TokenBudget
     scored = scorer = None
     if "validation" in encoded:
         most = None if options.minutes is None else SCORED_WITHIN_MINUTES
-        scored = EvaluatedTexts.of(plan, encoded, "validation", most)
-        scorer = scored.make_scorer(plan, calibrates=True)
+        scored = ScoredTexts.of(plan, encoded, "validation", most)
+        scorer = scored.make_scorer()
     trainer = TokenBudgetSeq2SeqTrainer(
         model=model,
         args=training,
@@ -182,7 +126,7 @@ def make_trainer(plan: RunPlan, encoded: DatasetDict, model: Any) -> TokenBudget
         compute_metrics=scorer,
         callbacks=[CompletePushes()] if training.push_to_hub else None,
         mixture=mixture,
-        teachers=load_teachers(options, texts.tokenizer, model, training.device),
+        teachers=_load_teachers(options, texts.tokenizer, model, training.device),
         inputs=plan.fingerprint(encoded),
     )
     trainer.remove_callback(PrinterCallback if training.disable_tqdm else DEFAULT_PROGRESS_CALLBACK)
@@ -195,3 +139,25 @@ def make_trainer(plan: RunPlan, encoded: DatasetDict, model: Any) -> TokenBudget
     if isinstance(rows, SampledSubwords):
         trainer.add_callback(SubwordEpochs(rows))
     return trainer
+
+
+def _load_teachers(
+    options: ModelArguments, tokenizer: Any, student: Any, device: Any
+) -> Teachers | None:
+    """Loads the models that the options name as teachers; None: they name none."""
+    teachers = []
+    for path in options.teacher or ():
+        difference = first_difference(tokenizer, load_tokenizer(path))
+        teachers.append(load_weights(path).to(device))
+        for name in ("decoder_start_token_id", "vocab_size", "decoder_vocab_size"):
+            ours, theirs = getattr(student.config, name), getattr(teachers[-1].config, name)
+            if difference is None and ours != theirs:
+                difference = f"`{name}` is {ours} and {theirs}"
+        if difference is not None:
+            raise ValueError(
+                f"`teacher` {path!r} has another tokenizer than this training ({difference}): "
+                f"give `--tokenizer-name-or-path {path}`, or teachers with the same tokenizer."
+            )
+    if not teachers:
+        return None
+    return Teachers(teachers, options.teacher_weight)

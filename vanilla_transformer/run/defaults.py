@@ -2,15 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 
 from vanilla_transformer.names import ADAMW, MUON, NOAM, WITHOUT_WARMUP
 from vanilla_transformer.run.machine import Machine
-
-if TYPE_CHECKING:
-    from datasets import Dataset  # of the extra `train`, which the help does not need
 
 
 class Sizes(NamedTuple):
@@ -153,15 +150,6 @@ class RunFacts:
         full = self.sizes
         narrower = [row for row in (NARROWEST, *TABLE[2:]) if row.d_model < full.d_model]
         return [*(row.for_data_of(full) for row in narrower), full]
-
-
-def count_alphabet(sample: "Dataset") -> int:
-    """Counts the different characters of pairs."""
-    characters = set[str]()
-    for batch in sample.select_columns(["source", "target"]).iter(batch_size=1000):
-        for texts in batch.values():
-            characters.update("".join(texts))
-    return len(characters)
 
 
 class _OptionResolver:

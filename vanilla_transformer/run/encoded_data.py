@@ -11,8 +11,8 @@ from vanilla_transformer.data.parallel_data import name_row
 from vanilla_transformer.data.unknown_characters import check_characters
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.run.arguments import RunArguments
+from vanilla_transformer.run.loaded_data import load_data
 from vanilla_transformer.run.plan import RunPlan, make_plan
-from vanilla_transformer.run.preparation import load_data
 from vanilla_transformer.training.store import OutputDirectory
 
 logger = logging.get_logger(__name__)

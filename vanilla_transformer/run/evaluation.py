@@ -1,12 +1,9 @@
-"""Scores the outputs of a model for the texts of a split: a saved model, or that of a training."""
+"""Scores the outputs of saved models for the texts of a split."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from logging import INFO
+from dataclasses import dataclass
 from typing import Any
 
-from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers.utils import logging
 
@@ -15,30 +12,22 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.near_twins import TWIN, WITHOUT_TWINS, mark_twins
 from vanilla_transformer.data.parallel_data import load_parallel_data, warn_of_swapped_columns
 from vanilla_transformer.files.model_directory import check_on_hub
-from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.model.directions import recorded_directions
-from vanilla_transformer.progress import Progress, shows_bars
 from vanilla_transformer.run.calibration import calibrate
 from vanilla_transformer.run.comparison import ModelComparison, compare_outputs
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
 from vanilla_transformer.text.memory import Memory
 from vanilla_transformer.training.metrics import (
-    GenerationMetrics,
-    Scored,
     joint_score_tokenizer,
     number_of_resamples,
     score_texts,
 )
-from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 
 logger = logging.get_logger(__name__)
-
-_TEXTS_PER_PART = 128
-"""Texts that are translated between two updates of the progress: seconds on a slow processor."""
 
 ReadMemory = Callable[[str | None, str | None, Collection[tuple[str, str]]], Memory]
 """Makes a memory for a source and a target language, without the pairs that are scored."""
@@ -209,102 +198,3 @@ def warn_of_copies(rows: Dataset, outputs: Sequence[str], split: str = "") -> No
             f"The {split}outputs are no better than the unchanged sources (chrF {own:.1f}, and "
             f"{copied:.1f} of the sources). Train longer, or on more pairs."
         )
-
-
-def score_training(
-    trainer: TokenBudgetSeq2SeqTrainer,
-    scorer: GenerationMetrics,
-    sources: Sequence[str],
-    reference_lengths: Sequence[int],
-    languages: Sequence[tuple[str | None, str | None]],
-    calibrates: bool,
-) -> Scored:
-    """Scores the model of a training as `evaluate_model` scores the saved one.
-
-    Each process translates a share of the sources with its whole model.
-
-    Args:
-        calibrates: Whether outputs have what a calibration weighs, when the training is over.
-    """
-    rank, world = trainer.args.process_index, trainer.args.world_size
-    tokenizer: Any = scorer.tokenizer
-    translator = Translator.from_model(trainer.model, tokenizer, copies_weights=True)
-    share = slice(rank, None, world)
-    done = _translate_share(
-        trainer, translator, sources[share], reference_lengths[share], languages[share], calibrates
-    )
-    shares = gather_object([done]) if world > 1 else [done]
-    outputs = [shares[index % world][index // world] for index in range(len(sources))]
-    special = set(tokenizer.all_special_tokens)
-    output_lengths = [sum(token not in special for token in output.tokens) for output in outputs]
-    scored = scorer.score([output.text for output in outputs], output_lengths)
-    return replace(scored, outputs=outputs)
-
-
-def _translate_share(
-    trainer: TokenBudgetSeq2SeqTrainer,
-    translator: Translator,
-    sources: Sequence[str],
-    lengths: Sequence[int],
-    languages: Sequence[tuple[str | None, str | None]],
-    calibrates: bool,
-) -> dict[int, Translation]:
-    """Translates the share of a process; returns the outputs by the indices of their sources.
-
-    As long as the training goes on, the search is greedy and outputs are cut off at about twice the
-    length of their references (see `Search.capped_by_reference_length`): all scores that choose the
-    best checkpoint are of this kind.
-    """
-    is_over = not trainer.is_in_train
-    request = TranslateOptions.of(
-        src_lang=[source for source, _ in languages],
-        tgt_lang=[target for _, target in languages],
-        return_tokens=True,
-        return_scores=calibrates and is_over,
-        keep=is_over,
-        num_beams=None if is_over else 1,
-    )
-    job = translator.plan(list(sources), request)
-    order = range(len(sources))
-    # In their order, so that the time of the first parts tells that of all.
-    parts = (order[first : first + _TEXTS_PER_PART] for first in order[::_TEXTS_PER_PART])
-    jobs = ((job.select(part), part) for part in parts) if is_over else _by_length(job, lengths)
-    done: dict[int, Translation] = {}
-    shows = trainer.is_world_process_zero() and not trainer.args.disable_tqdm
-    shows = shows and (shows_bars() or logger.isEnabledFor(INFO))
-    with (
-        _without_mixed_precision(trainer),
-        Progress(len(sources), "texts", work="Scoring", shown=shows) as progress,
-    ):
-        for part, indices in jobs:
-            rows = translator.run(part, lambda count: progress.update(len(done) + count))
-            done.update((index, row[0]) for index, row in zip(indices, rows, strict=True))
-            progress.update(len(done))
-    return done
-
-
-def _by_length(job: Job, lengths: Sequence[int]) -> Iterator[tuple[Job, Sequence[int]]]:
-    """Yields the texts whose references are similarly long, with a search that fits these.
-
-    A model that begins often repeats itself and finds no end: nothing is computed again.
-    """
-    groups: dict[int, list[int]] = {}
-    for index, length in enumerate(lengths):
-        groups.setdefault(int(length).bit_length(), []).append(index)
-    for group in groups.values():
-        longest = max(lengths[index] for index in group)
-        search = job.call.search.capped_by_reference_length(longest)
-        call = replace(job.call, search=search, retries=False)
-        yield replace(job.select(group), call=call), group
-
-
-@contextmanager
-def _without_mixed_precision(trainer: TokenBudgetSeq2SeqTrainer) -> Iterator[None]:
-    """Lets the model compute as the saved model does: Accelerate replaces its `forward`."""
-    attributes = vars(trainer.model)
-    replaced = attributes.pop("forward", None) if trainer.accelerator.native_amp else None
-    try:
-        yield
-    finally:
-        if replaced is not None:
-            attributes["forward"] = replaced

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import torch
 import transformers
@@ -23,28 +23,28 @@ from vanilla_transformer.model.configuration_vanilla_transformer import VanillaT
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.run.comparison import score_with_interval
 from vanilla_transformer.run.plan import PREFIXES, RunPlan
+from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 
 _TEMPLATE = Path(__file__).parent / "model_card_template.md"
 
 
 def write_model_card(
     plan: RunPlan,
-    model: transformers.PreTrainedModel,
+    trainer: TokenBudgetSeq2SeqTrainer,
     results: Mapping[str, float],
-    signatures: Mapping[str, str],
+    signatures: Mapping[str, Mapping[str, str]],
     quality: str,
-    repo_id: str | None,
-    steps: int,
 ) -> None:
     """Writes the model card, README.md, into the output directory.
 
     A token of the Hub in the command is replaced by dots.
 
     Args:
+        signatures: sacrebleu's, of each score of each split.
         quality: What was learnt of the quality of outputs, in words. "": nothing.
-        steps: The steps of the training, which given minutes have decided.
     """
     name, metrics = plan.loaded.directory.folder.resolve().name, plan.arguments.model.metrics
+    model: Any = trainer.model
     card = ModelCard.from_template(
         _card_data(plan, name, results),
         template_path=os.fspath(_TEMPLATE),
@@ -52,13 +52,13 @@ def write_model_card(
         task=_as_text(plan.arguments.card.task),
         dataset=_as_text(_dataset_name(plan)),
         parameters=f"{sum(p.numel() for p in model.parameters()):,}",
-        kind=_kind_of_model(plan, cast(VanillaTransformerConfig, model.config)),
-        path=json.dumps(repo_id or plan.training.output_dir, ensure_ascii=False),
+        kind=_kind_of_model(plan, model.config),
+        path=json.dumps(trainer.hub_model_id or plan.training.output_dir, ensure_ascii=False),
         example=repr(plan.texts.example),
         metrics=metrics,
         score=partial(_score_cell, results),
         error_rates=ERROR_RATES,
-        signatures={name: _as_cell(f"`{text}`") for name, text in signatures.items()},
+        signature=partial(_signature_cell, signatures),
         quality=quality,
         samples=_samples(plan, results),
         reports=plan.loaded.data.reports,
@@ -69,7 +69,8 @@ def write_model_card(
         code_block=_code_block,
         recipe=plan.arguments.recipe,
         defaults={
-            name: steps if name == "max_steps" else value
+            # Given minutes have decided the steps.
+            name: trainer.state.max_steps if name == "max_steps" else value
             for name, value in plan.arguments.defaults.items()
         },
         procedure=_training_procedure(plan, results),
@@ -159,6 +160,14 @@ def _score_cell(results: Mapping[str, float], name: str) -> str:
         return "-"
     ends = [results[end] for end in (f"{name}_low", f"{name}_high") if end in results]
     return score_with_interval(results[name], ends)
+
+
+def _signature_cell(signatures: Mapping[str, Mapping[str, str]], metric: str) -> str:
+    """Returns the signature of a metric; that of each split where they differ."""
+    cells = {split: _as_cell(f"`{of_split[metric]}`") for split, of_split in signatures.items()}
+    if len({*cells.values()}) > 1:
+        return "; ".join(f"{split}: {cell}" for split, cell in cells.items())
+    return next(iter(cells.values()), "-")
 
 
 def _samples(plan: RunPlan, results: Mapping[str, float]) -> list[str]:

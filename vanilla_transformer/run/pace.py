@@ -31,8 +31,8 @@ from vanilla_transformer.run.arguments import RunArguments
 from vanilla_transformer.run.assembly import SCORED_WITHIN_MINUTES, Assembly
 from vanilla_transformer.run.defaults import Sizes, choose_defaults, describe_choice
 from vanilla_transformer.run.expectations import describe_expectation
+from vanilla_transformer.run.loaded_data import LoadedData, load_data
 from vanilla_transformer.run.plan import PREFIXES, RunPlan, make_plan
-from vanilla_transformer.run.preparation import LoadedData, load_data
 from vanilla_transformer.training.deadline import Deadline, evaluations_of
 from vanilla_transformer.training.store import OutputDirectory
 

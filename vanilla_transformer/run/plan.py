@@ -16,8 +16,9 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 )
 from vanilla_transformer.names import ERROR_RATES, SCHEDULES_OF_A_SCORE
 from vanilla_transformer.run.arguments import RunArguments
-from vanilla_transformer.run.preparation import LoadedData, RunTexts, prepare_texts
+from vanilla_transformer.run.loaded_data import LoadedData
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
+from vanilla_transformer.run.texts import RunTexts, prepare_texts
 from vanilla_transformer.search import Search, learned_positions
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
@@ -50,6 +51,7 @@ class RunPlan:
         the training; and the defaults that the run has chosen, which a resumed run keeps.
         """
         ends = ("max_steps", "num_train_epochs", "early_stopping_patience")
+        minutes = self.arguments.model.minutes
         limits = {name: getattr(self, name) for name in ("max_source_length", "max_target_length")}
         digests = {
             f"{split} data": encoded_digest(rows, encoded[split])
@@ -62,7 +64,9 @@ class RunPlan:
             "search settings": self.search.to_save().to_json_string(ignore_metadata=True),
             "metrics": self.arguments.model.metrics,
             "ends": [getattr(self.training, name) for name in ends],
-            "minutes": self.arguments.model.minutes,
+            "minutes": minutes,
+            # The plan of a given time counts on these epochs: others would have no effect.
+            "`num_train_epochs` beside `minutes`": minutes and self.training.num_train_epochs,
             "defaults": {"options": self.arguments.defaults},
         }
 

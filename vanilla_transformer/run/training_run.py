@@ -6,13 +6,13 @@ from logging import DEBUG, ERROR, INFO
 from pathlib import Path
 from signal import SIGTERM
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
 import datasets
 from accelerate.utils import gather_object
 from datasets import Dataset, DatasetDict
 from huggingface_hub import HfApi
-from transformers import PreTrainedModel, TrainerCallback
+from transformers import TrainerCallback
 from transformers.utils import logging
 
 from vanilla_transformer import progress
@@ -25,10 +25,10 @@ from vanilla_transformer.run.arguments import RunArguments
 from vanilla_transformer.run.assembly import Assembly
 from vanilla_transformer.run.calibration import calibrate
 from vanilla_transformer.run.evaluation import warn_of_copies
+from vanilla_transformer.run.loaded_data import load_data
 from vanilla_transformer.run.model_card import write_model_card
 from vanilla_transformer.run.pace import fit_minutes
 from vanilla_transformer.run.plan import PREFIXES, RunPlan, make_plan
-from vanilla_transformer.run.preparation import load_data
 from vanilla_transformer.training.callbacks import PICKLES, OverwriteGuard
 from vanilla_transformer.training.deadline import Deadline
 from vanilla_transformer.training.metrics import Scored
@@ -45,8 +45,11 @@ logger = logging.get_logger(__name__)
 
 STATUS_OF_SIGTERM = 128 + SIGTERM
 """The status that a shell shows for a process that this signal has ended."""
-_TIMED, _LEAST_SCORED = 32, 64
-"""Texts whose scoring is timed at the end of some minutes, and that are scored at least."""
+_TIMED, _LEAST_SCORED = 32, 128
+"""Texts whose scoring is timed at the end of some minutes, and that are scored at least.
+
+So many outputs suffice for a calibration, even if a fifth of them are equal to others.
+"""
 _SHARE_OF_MINUTES = 0.98
 """Share of the given minutes until which texts are scored; the model card comes after it.
 
@@ -139,7 +142,7 @@ class _Run:
         self.made, self.plan, self.trainer = made, made.plan, made.trainer
         self.scores_until, self.directory = scores_until, made.plan.loaded.directory
         self.folder, self.is_main = self.directory.folder, self.trainer.is_world_process_zero()
-        self.signatures: Mapping[str, str] = {}  # of the scores
+        self.signatures: dict[str, Mapping[str, str]] = {}  # of the scores of each split
         self.quality = ""  # a sentence on the quality of outputs, by the validation data
 
     def figures_if_finished(self) -> dict[str, float]:
@@ -176,15 +179,7 @@ class _Run:
         with explained_full_disk(self.folder):
             self.trainer.save_state()
         if self.is_main:
-            write_model_card(
-                self.plan,
-                cast(PreTrainedModel, self.trainer.model),
-                results=figures,
-                signatures=self.signatures,
-                quality=self.quality,
-                repo_id=self.trainer.hub_model_id,
-                steps=self.trainer.state.max_steps,
-            )
+            write_model_card(self.plan, self.trainer, figures, self.signatures, self.quality)
             write_file_sizes(self.folder)
             if self.plan.training.push_to_hub:
                 self._push_to_hub()
@@ -234,7 +229,7 @@ class _Run:
 
     def _judge_outputs(self, split: str, rows: Dataset, scored: Scored) -> None:
         """Warns of outputs that are of no use, and learns the quality of those of validation."""
-        self.signatures = scored.signatures
+        self.signatures[split] = scored.signatures
         if scored.num_cut:
             logger.warning(
                 f"{split.capitalize()}: outputs that are cut off at the longest length of "

@@ -22,7 +22,7 @@ logger = logging.get_logger(__name__)
 _MUST_EQUAL = (
     *("optim", "learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
     *("muon_learning_rate", "muon_momentum", "lr_scheduler_kwargs", "metric_for_best_model"),
-    *("ema_decay", "minutes"),
+    *("ema_decay", "minutes", "`num_train_epochs` beside `minutes`"),
 )
 """Inputs that a training takes from its checkpoint: another value is an error."""
 _WARN_IF_CHANGED = (

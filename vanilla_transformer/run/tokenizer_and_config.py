@@ -1,4 +1,4 @@
-"""Tokenizer, config and teachers of a run: loaded and checked against the options, or made anew."""
+"""Tokenizer and config of a run: loaded and checked against the options, or made anew."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,12 +9,11 @@ from datasets import Dataset
 from transformers import AutoConfig
 
 from vanilla_transformer.columns import split_tag
-from vanilla_transformer.files.loading import load_tokenizer, load_weights
+from vanilla_transformer.files.loading import load_tokenizer
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.run.options import ModelArguments, TokenizerArguments
+from vanilla_transformer.run.options import TokenizerArguments
 from vanilla_transformer.tokenizer_sides import vocabulary_of
-from vanilla_transformer.training.objectives import Teachers
 
 # Fields of a saved model that may change: regularisation, and the reach of its positions.
 _FREE_TO_CHANGE = {
@@ -38,24 +37,23 @@ def tokenizer_sample(rows: Dataset, size: int) -> Dataset:
     return rows.select(np.sort(drawn))
 
 
-def make_tokenizer(
-    options: TokenizerArguments,
-    sample: Dataset,
-    init_from: str | None,
-    tags: Sequence[str],
-    has_stand_ins: bool,
-) -> Any:
-    """Loads the tokenizer of a run, or trains one on a sample of its pairs.
+def open_tokenizer(named: str | None, init_from: str | None, tags: Sequence[str]) -> Any:
+    """Loads the tokenizer that is named, or that of the saved model; it must know the tags."""
+    path = str(named or init_from)
+    tokenizer = load_tokenizer(path)
+    if named is not None and init_from is not None:
+        _check_same_tokens(tokenizer, named, init_from)
+    _check_tags(tokenizer, tags, path)
+    return tokenizer
 
-    A new one gets as tokens the tags of sources, also of terms and memories, and stand-ins.
+
+def train_tokenizer(
+    options: TokenizerArguments, sample: Dataset, tags: Sequence[str], has_stand_ins: bool
+) -> Any:
+    """Trains a tokenizer on a sample of the pairs.
+
+    It gets as tokens the tags of sources, also of terms and memories, and stand-ins.
     """
-    named = options.tokenizer_name_or_path
-    if (path := named or init_from) is not None:
-        tokenizer = load_tokenizer(path)
-        if named is not None and init_from is not None:
-            _check_same_tokens(tokenizer, named, init_from)
-        _check_tags(tokenizer, tags, path)
-        return tokenizer
     sources = _texts_of(sample, "source")
     if tags:
         sources = (split_tag(text, tags)[1] for text in sources)
@@ -96,14 +94,14 @@ def _check_same_tokens(tokenizer: Any, named: str, saved: str) -> None:
     """Refuses a tokenizer whose ids mean other tokens than those of the saved model."""
     if Path(saved).is_dir() and not list(Path(saved).glob("tokenizer*.json")):
         return  # converted weights may come without a tokenizer
-    if difference := _first_difference(tokenizer, load_tokenizer(saved)):
+    if difference := first_difference(tokenizer, load_tokenizer(saved)):
         raise ValueError(
             f"`tokenizer_name_or_path` {named!r} is not the tokenizer of the model in {saved!r} "
             f"({difference}): leave the option out, or train a new model."
         )
 
 
-def _first_difference(tokenizer: Any, other: Any) -> str | None:
+def first_difference(tokenizer: Any, other: Any) -> str | None:
     """Describes the first token of another tokenizer that has another id; None: there is none."""
     for side in ("source", "target"):
         ids = vocabulary_of(tokenizer, side)
@@ -111,28 +109,6 @@ def _first_difference(tokenizer: Any, other: Any) -> str | None:
             if ids.get(token) != index:
                 return f"{side} token {token!r} has the ids {ids.get(token)} and {index}"
     return None
-
-
-def load_teachers(
-    options: ModelArguments, tokenizer: Any, student: Any, device: Any
-) -> Teachers | None:
-    """Loads the models that the options name as teachers; None: they name none."""
-    teachers = []
-    for path in options.teacher or ():
-        difference = _first_difference(tokenizer, load_tokenizer(path))
-        teachers.append(load_weights(path).to(device))
-        for name in ("decoder_start_token_id", "vocab_size", "decoder_vocab_size"):
-            ours, theirs = getattr(student.config, name), getattr(teachers[-1].config, name)
-            if difference is None and ours != theirs:
-                difference = f"`{name}` is {ours} and {theirs}"
-        if difference is not None:
-            raise ValueError(
-                f"`teacher` {path!r} has another tokenizer than this training ({difference}): "
-                f"give `--tokenizer-name-or-path {path}`, or teachers with the same tokenizer."
-            )
-    if not teachers:
-        return None
-    return Teachers(teachers, options.teacher_weight)
 
 
 def make_config(

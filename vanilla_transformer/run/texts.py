@@ -1,0 +1,163 @@
+"""The texts of a run as its model reads them, with tokenizer, config and settings for them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, DatasetDict
+from transformers import GenerationConfig
+from transformers.utils import logging
+
+from vanilla_transformer.columns import directions_of, distinct_directions
+from vanilla_transformer.data.memory_rows import annotate_memory, has_similar_pairs
+from vanilla_transformer.data.placeholders import share_of_placeholders, with_placeholders
+from vanilla_transformer.data.term_rows import annotate_terms
+from vanilla_transformer.files.atomic_files import replaced_directory
+from vanilla_transformer.files.file_contents import readers_digest, text_digest
+from vanilla_transformer.files.loading import load_generation_settings, load_tokenizer
+from vanilla_transformer.language_tags import closest_tag
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.directions import (
+    Direction,
+    language_tokens,
+    possible_tags,
+    record_directions,
+    with_first_token,
+)
+from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, TERM_TOKENS
+from vanilla_transformer.names import ANNOTATE
+from vanilla_transformer.run.arguments import RunArguments
+from vanilla_transformer.run.defaults import describe_choice
+from vanilla_transformer.run.loaded_data import LoadedData
+from vanilla_transformer.run.shared_work import compute_on_main_process
+from vanilla_transformer.run.tokenizer_and_config import (
+    make_config,
+    open_tokenizer,
+    tokenizer_sample,
+    train_tokenizer,
+)
+from vanilla_transformer.search import learned_positions
+
+logger = logging.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class RunTexts:
+    """The texts of a run as its model reads them, with tokenizer, config and settings for them."""
+
+    splits: DatasetDict  # sources have terms, former translations and placeholders in them
+    example: str  # a source as a user writes it
+    tokenizer: Any  # it knows how many positions the model has learned
+    config: VanillaTransformerConfig
+    settings: GenerationConfig  # of the saved model, or defaults
+
+
+def prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
+    """Makes the texts of a run as its model reads them; loads or trains the tokenizer.
+
+    One process does it for all of a machine.
+    """
+    return compute_on_main_process(arguments.training, _prepare_texts, arguments, loaded)
+
+
+def _prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
+    # The order counts. The tokenizer is made first, of texts as they are, with the tokens that the
+    # next steps write. Former translations are looked up before placeholders change the texts.
+    if arguments.defaults and loaded.directory.checkpoint is None:
+        logger.info(describe_choice(arguments.defaults, loaded.facts))
+    splits, init_from = DatasetDict(loaded.data.splits), loaded.init_from
+    sample = tokenizer_sample(splits["train"], arguments.preparation.tokenizer_sample)
+    share = share_of_placeholders(sample, arguments.data.placeholder_share)
+    tags, num_proc = arguments.data.tags, arguments.preparation.num_proc
+    tokens = [*tags, *(TERM_TOKENS if arguments.data.terms else ())]
+    if _learns_memory(arguments, splits["train"], init_from):
+        tokens.append(MEMORY_TOKEN)
+    tokenizer = _make_tokenizer(arguments, sample, init_from, tokens, share > 0)
+    directions = directions_of(splits["train"], possible_tags(tokenizer))
+    record_directions(tokenizer, directions, tags)
+    if arguments.data.memory != "none" and MEMORY_TOKEN in tokenizer.get_vocab():
+        splits["train"] = annotate_memory(splits["train"], tags, num_proc)
+    if share:
+        splits["train"] = with_placeholders(splits["train"], tokenizer, share, num_proc)
+    if arguments.data.terms:
+        splits["train"] = annotate_terms(splits["train"], tags, num_proc)
+    config = make_config(arguments.architecture, tokenizer, init_from)
+    if (positions := learned_positions(config)) is not None:
+        tokenizer.model_max_length = positions
+    settings = GenerationConfig.from_model_config(config)
+    if init_from is not None:
+        settings = load_generation_settings(init_from, config)
+    if language_tokens(tokenizer):
+        settings = _begin_with_language(config, settings, tokenizer, splits)
+    example = loaded.data.splits["train"][0]["source"]
+    return RunTexts(splits, example, tokenizer, config, settings)
+
+
+def _begin_with_language(
+    config: VanillaTransformerConfig, settings: GenerationConfig, tokenizer: Any, data: DatasetDict
+) -> GenerationConfig:
+    """Returns settings by which outputs begin with the target's language, if all data have one.
+
+    Models of mBART's kind begin with it in training too: the config is changed, so that it names
+    this token.
+    """
+    begins = {
+        Direction.resolve(tokenizer, settings, source, target, closest_tag).begin
+        for rows in data.values()
+        for source, target, _ in distinct_directions(rows)
+    }
+    starts = {
+        index for begin in begins for name, index in begin if name == "decoder_start_token_id"
+    }
+    if len(starts) > 1:
+        raise ValueError(
+            "The data have several target languages, but targets of this model begin with "
+            "`decoder_start_token_id`, which is one language: train it on one of them at a time."
+        )
+    if starts:
+        config.decoder_start_token_id = min(starts)
+    return with_first_token(settings, begins.pop()) if len(begins) == 1 else settings
+
+
+def _learns_memory(arguments: RunArguments, rows: Dataset, init_from: str | None) -> bool:
+    """Decides whether a vocabulary must have the token of memories."""
+    tokenizer, memory = arguments.tokenizer, arguments.data.memory
+    if memory is not None or tokenizer.tokenizer_name_or_path or init_from:
+        return memory == ANNOTATE
+    # The source vocabulary must know the targets.
+    chooses = arguments.model.choose_defaults and not tokenizer.separate_vocabularies
+    return chooses and has_similar_pairs(rows, arguments.data.tags)
+
+
+def _make_tokenizer(
+    arguments: RunArguments,
+    sample: Dataset,
+    init_from: str | None,
+    tokens: Sequence[str],
+    has_placeholders: bool,
+) -> Any:
+    """Loads the tokenizer of a run, or trains one, which prepared data keep."""
+    options, prepared = arguments.tokenizer, arguments.preparation.prepared
+    if options.tokenizer_name_or_path or init_from:
+        return open_tokenizer(options.tokenizer_name_or_path, init_from, tokens)
+    train = partial(train_tokenizer, options, sample, tokens, has_placeholders)
+    if prepared is None:
+        return train()
+    # The number of tokens may be chosen by the machine: what is given counts.
+    names = options.__dataclass_fields__.keys() & arguments.given.keys()
+    given = {name: arguments.given[name] for name in sorted(names)}
+    made_from = [readers_digest(), sample._fingerprint, given, tokens, has_placeholders]
+    folder = Path(prepared, f"tokenizer-{text_digest(json.dumps(made_from))[:12]}")
+    if not folder.exists():
+        if [*folder.parent.glob("tokenizer-*")]:
+            raise ValueError(
+                f"The tokenizer in {prepared!r} was made of other texts or with other options: "
+                "give those that it was made with, or another directory."
+            )
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with replaced_directory(folder) as unfinished:
+            train().save_pretrained(unfinished)
+    return load_tokenizer(str(folder))
