@@ -88,3 +88,8 @@ def test_wrong_runs_are_refused_before_anything_is_written(corpus, recipe, train
         with pytest.raises(ValueError, match=message):
             main(words)
         assert not folder.exists()
+
+
+def test_a_temperature_of_data_that_are_no_corpora_changes_nothing(corpus, tmp_path):
+    argv = arguments(corpus, tmp_path, "train", max_steps=1, corpora_temperature=2)
+    assert "train_loss" in main(argv)
