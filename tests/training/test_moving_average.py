@@ -14,6 +14,7 @@ from tiny_training import (
 )
 from transformers import AutoModelForSeq2SeqLM, Seq2SeqTrainer
 
+from vanilla_transformer.training.deadline import Deadline
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 
 DECAY = 0.8
@@ -76,6 +77,31 @@ def test_the_mean_is_what_is_evaluated(tmp_path):
             for name, p in other.model.named_parameters():
                 p.copy_(mean_of(seen[:step])[name])
         assert other.evaluate()["eval_loss"] == pytest.approx(by_step[step], rel=1e-5)
+
+
+def asks_at_step_5():
+    return callback(
+        "on_step_end",
+        lambda state, control, _: setattr(control, "should_evaluate", state.global_step in (3, 5)),
+    )
+
+
+@pytest.mark.parametrize("later", [Deadline, asks_at_step_5])
+def test_the_mean_is_evaluated_also_where_a_later_callback_asks_for_it(tmp_path, later):
+    options = {"eval_strategy": "steps", "eval_steps": 0.3}  # of Trainer: at steps 3 and 6
+    averaged, seen = run(tmp_path, **options, save_strategy="no")
+    found = {}
+    for added in (
+        later(),
+        callback(
+            "on_evaluate", lambda state, _, net: found.update({state.global_step: weights(net)})
+        ),
+    ):
+        averaged.add_callback(added)
+    averaged.train()
+    assert {3, 5} <= found.keys()
+    for step, evaluated in found.items():
+        assert_same(evaluated, mean_of(seen[:step]))
 
 
 def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path):

@@ -19,6 +19,7 @@ from tiny_training import (
 from transformers import TrainerCallback
 
 from vanilla_transformer.training.averaging import select_checkpoints
+from vanilla_transformer.training.deadline import Deadline
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.store import FILE_SIZES
 
@@ -222,6 +223,16 @@ def test_a_training_that_is_terminated_goes_on_to_the_last_bit(tmp_path, mean):
     _, terminated, _ = assert_resumes_exactly(make, tmp_path, 3)
     assert terminated.was_terminated
     assert (tmp_path / "parts" / "checkpoint-3").is_dir()
+
+
+@pytest.mark.parametrize("scored", [{}, {"eval_strategy": "steps", "eval_steps": 0.9}])
+def test_a_training_in_minutes_that_is_terminated_keeps_its_last_step(tmp_path, scored):
+    made = run(tmp_path, save_steps=0.9, enable_jit_checkpoint=True, **scored)
+    made.add_callback(SignalAt(made, 2))
+    made.add_callback(Deadline())
+    made.train()
+    assert made.was_terminated
+    assert (tmp_path / "checkpoint-3").is_dir()
 
 
 def test_the_weights_of_a_schedule_free_optimizer_are_saved_as_they_are_scored(tmp_path):

@@ -132,6 +132,16 @@ def test_a_score_that_tells_nothing_neither_chooses_nor_stops(tmp_path, values, 
     assert made.state.global_step == last
 
 
+def test_an_evaluation_before_the_first_step_does_not_stop_a_training(tmp_path):
+    made = scored(tmp_path / "new", [9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0], 1, eval_on_start=True)
+    made.train()
+    assert made.state.global_step == 6
+    scored(tmp_path, [9.0, 3.0, 4.0], 2, eval_on_start=True, stop_at=2).train()
+    resumed = scored(tmp_path, [4.0, 2.0, 1.0, 0.9, 0.8], 2, eval_on_start=True)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 6
+
+
 def test_a_trainer_that_has_stopped_early_trains_again(tmp_path):
     made = scored(tmp_path, [1.0, 2.0, 3.0] * 2, 2)
     for _ in range(2):

@@ -26,10 +26,13 @@ class EarlyStopping(EarlyStoppingCallback):
     A run that had already stopped trains no further step.
     """
 
+    _first_step = 0  # of the training, whose evaluation by `eval_on_start` judges no step of it
+
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begins a count, or restores the checkpoint's; called by Trainer."""
         super().on_train_begin(args, state, control, **kwargs)  # type: ignore[no-untyped-call]
         self.early_stopping_patience_counter = 0  # a Trainer may train several times
+        self._first_step = state.global_step
         counts, name = state.stateful_callbacks, type(self).__name__
         if state.global_step and isinstance(saved := counts.get(name), dict):
             count = saved["attributes"]["early_stopping_patience_counter"]
@@ -40,6 +43,8 @@ class EarlyStopping(EarlyStoppingCallback):
 
     def check_metric_value(self, args: Any, state: TrainerState, *_: Any) -> None:
         """Counts the evaluations in a row without a better score; called on each evaluation."""
+        if state.global_step == self._first_step:
+            return
         watched = str(args.metric_for_best_model).removeprefix("eval_")
         name, scores = deciding_scores(state.log_history, watched, args.greater_is_better)
         followed = [scores]

@@ -85,9 +85,11 @@ class Deadline(TrainerCallback, ExportableState):
             self.passed += 1
             if args.lr_scheduler_type not in SCHEDULES_OF_A_SCORE:  # they step when they see one
                 given["lr_scheduler"].step()
+        if control.should_training_stop:  # at a signal, whose checkpoint stays
+            return
         self._count_shares(args, state, control, before)
         is_near = left < self._steps_between_evaluations(args, state) / 2
-        if control.should_evaluate and is_near and not control.should_training_stop:
+        if control.should_evaluate and is_near:
             control.should_evaluate = control.should_save = False  # with the last one instead
 
     def _count_shares(self, args: Any, state: TrainerState, control: Any, before: int) -> None:

@@ -33,13 +33,6 @@ class GuidedHead:
     weight: float  # of the cross-entropy of the links; λ in the paper
 
 
-def guided_head(args: Any, config: Any) -> GuidedHead | None:
-    """Returns the head that the options guide: of the last layer but one, as in the paper."""
-    if args.guided_alignment is None:
-        return None
-    return GuidedHead(max(config.decoder_layers - 2, 0), 0, args.guided_alignment_weight)
-
-
 class LinkCollator:
     """Adds links of tokens to the batches of another collator."""
 

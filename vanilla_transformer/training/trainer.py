@@ -41,7 +41,6 @@ from vanilla_transformer.training.divergence import DivergenceCheck, check_weigh
 from vanilla_transformer.training.guided_alignment import (
     GuidedHead,
     LinkCollator,
-    guided_head,
     guided_loss,
     recorded_heads,
 )
@@ -154,8 +153,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     def _prepare_guide(self) -> GuidedHead | None:
         """Sets `alignment_heads` in the model's config, and wraps the collator."""
-        guide = guided_head(self.args, self.model.config)
-        if guide is None:
+        if self.args.guided_alignment is None:
             return None
         if self.args.n_gpu > 1 or self.get_tp_size() > 1:
             raise ValueError(
@@ -163,6 +161,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 "the training with `accelerate launch`, without tensor parallelism."
             )
         self.data_collator = LinkCollator(self.data_collator)
+        layer = max(self.model.config.decoder_layers - 2, 0)  # the last but one, as in the paper
+        guide = GuidedHead(layer, 0, self.args.guided_alignment_weight)
         self.model.config.alignment_heads = [[guide.layer, guide.head]]
         return guide
 
@@ -190,16 +190,19 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     ) -> Any:
         """Trains, as in transformers; a `Checkpoint` has been checked, and others are here."""
         self.num_tokens, self._divergence = {}, DivergenceCheck()
-        self.remove_callback(self.record)  # it comes last: it completes checkpoints
-        self.add_callback(self.record)
+        callbacks = self.callback_handler.callbacks
+        means = [each for each in callbacks if isinstance(each, ExponentialMovingAverage)]
+        # A mean comes after all that ask for evaluations, and the record completes checkpoints.
+        for last in (*means, self.record):
+            self.remove_callback(last)
+            self.add_callback(last)
         chosen = resume_from_checkpoint or None
         if isinstance(chosen, str | bool):
             chosen = resumed_checkpoint(Path(str(self.args.output_dir)), chosen)
         self.record.inputs["ema_decay"] = None
-        for callback in self.callback_handler.callbacks:
-            if isinstance(callback, ExponentialMovingAverage):
-                self.record.inputs["ema_decay"] = callback.decay
-                callback.checkpoint = chosen and chosen.path
+        for mean in means:
+            self.record.inputs["ema_decay"] = mean.decay
+            mean.checkpoint = chosen and chosen.path
         if chosen is not None:  # with True, transformers reports that there is none
             self.record.compare(self.args, chosen)
             resume_from_checkpoint = str(chosen.path)
