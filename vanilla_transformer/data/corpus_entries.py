@@ -187,13 +187,11 @@ def shares_of(
         sizes: Number of training pairs of each corpus that has any, by its name.
         temperature: T of the shares n^(1/T) for n pairs; None: the weights decide.
     """
+    weights = {corpus.name: corpus.weight for corpus in corpora}
     if temperature is not None:
         raw = {name: size ** (1 / temperature) for name, size in sizes.items()}
-    elif any(corpus.weight is not None for corpus in corpora):
-        weights = {
-            corpus.name: 1.0 if corpus.weight is None else corpus.weight for corpus in corpora
-        }
-        raw = {name: weights[name] for name in sizes}
+    elif any(weights.values()):  # a weight is above 0
+        raw = {name: weights[name] or 1.0 for name in sizes}
     else:
         return None
     return {name: value / sum(raw.values()) for name, value in raw.items()}

@@ -110,10 +110,6 @@ def _is_of_settings(criterion: Any, settings: GenerationConfig) -> bool:
     )
 
 
-def _changes_scores_at(processor: Any, length: int) -> bool:
-    return type(processor) in _ACTS_AT and _ACTS_AT[type(processor)](processor, length)
-
-
 def _constant(processor: Any) -> Process | None:
     """Returns what a processor does, if it is the same at each step."""
     if type(processor) is NoBadWordsLogitsProcessor:  # it looks for longer words only in the ids
@@ -170,7 +166,7 @@ def recorded_search(
         if length > decoder.room:
             decoder.grow(min(max(_ROOM, 2 * length - 2), settings.max_length - 1))
             graph, plain_steps = None, min(plain_steps, _PLAIN_STEPS - 1)
-        if any(_changes_scores_at(processor, length) for processor in logits_processor):
+        if any(type(x) in _ACTS_AT and _ACTS_AT[type(x)](x, length) for x in logits_processor):
             step(process_at(length))
         else:
             if graph is None and plain_steps >= _PLAIN_STEPS and not lacks_memory:

@@ -165,12 +165,6 @@ def joint_score_tokenizer(names: Collection[str]) -> str:
     return "zh" if "zh" in names and _OF_SPACED_SCRIPTS.issuperset(names) else "char"
 
 
-def tokenizer_of_texts(references: References) -> str:
-    """Returns sacrebleu's tokenizer for references, by the script that most of them are in."""
-    tag = tag_of_texts(text for texts in as_lists(references) for text in texts)
-    return "13a" if tag is None else score_tokenizer(tag)
-
-
 def number_of_resamples(texts: int) -> int:
     """Returns how often sacrebleu's bootstrap resamples texts; 0: they are too many for it."""
     fitting = _RESAMPLED_TEXTS // max(texts, 1)
@@ -204,7 +198,10 @@ def score_texts(
             f"There are {len(predictions)} predictions and {sum(map(bool, lists))} examples with "
             "references: give at least one reference for each of at least one prediction."
         )
-    metric = make_metric(name, tokenize or tokenizer_of_texts(lists))
+    if tokenize is None:
+        tag = tag_of_texts(text for texts in lists for text in texts)
+        tokenize = "13a" if tag is None else score_tokenizer(tag)
+    metric = make_metric(name, tokenize)
     resamples = number_of_resamples(len(lists)) if with_interval else 0
     # As `corpus_score`, whose mean of resamples fails where they are of two types.
     stats = metric._extract_corpus_statistics(predictions, reference_streams(lists))
