@@ -8,7 +8,8 @@ from servers import plan_of
 
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.serving import models
+from vanilla_transformer.serving import detection, models
+from vanilla_transformer.serving.detection import Detected
 from vanilla_transformer.serving.errors import RequestError
 from vanilla_transformer.serving.models import Models, Unchanged
 from vanilla_transformer.serving.monitoring import Metrics
@@ -199,10 +200,9 @@ def test_a_list_in_other_languages_is_refused(texts):
 
 
 def test_texts_that_are_foreign_alone_are_refused_whatever_they_are_together(monkeypatch):
-    def detected(served, text, sources, target):
-        is_joined = "\n" in text
-        return served.for_direction("en", "de") if is_joined else Unchanged(("es", "de"), 99)
+    def detected(text, sources, target):
+        return Detected("en", 99) if "\n" in text else Detected("es", 99)
 
-    monkeypatch.setattr(Models, "_detected_direction", detected)
+    monkeypatch.setattr(detection, "detect_source", detected)
     with pytest.raises(RequestError, match="another language than en"):
         models_of("en:de").detected_directions([SPANISH, JAPANESE], "de")

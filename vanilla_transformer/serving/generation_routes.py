@@ -24,6 +24,10 @@ _NAMES = (
     *("source_language", "target_language", "n_best", "scores", "alignment"),
     *SearchOptions.__dataclass_fields__,
 )
+_ALWAYS_TOLD = (
+    *("text", "is_complete", "repeated", "untranslated", "unknown_share", "restored", "terms"),
+    "missing_terms",
+)
 
 
 def _option_fields(names: Iterable[str]) -> Any:
@@ -118,16 +122,7 @@ def _describe_translator(translator: Translator | None) -> dict[str, Any]:
 
 
 def _describe_output(output: Translation, with_scores: bool, has_memory: bool) -> dict[str, Any]:
-    described: dict[str, Any] = {
-        "text": output.text,
-        "is_complete": output.is_complete,
-        "repeated": output.repeated,
-        "untranslated": output.untranslated,
-        "unknown_share": output.unknown_share,
-        "restored": output.restored,
-        "terms": output.terms,
-        "missing_terms": output.missing_terms,
-    }
+    described: dict[str, Any] = {name: getattr(output, name) for name in _ALWAYS_TOLD}
     if with_scores:
         pairs = zip(output.tokens or (), output.token_scores or (), strict=True)
         described["score"] = without_infinities(output.score)

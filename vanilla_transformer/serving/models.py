@@ -4,38 +4,19 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import compress, product
+from itertools import product
 
 from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.pivot import combine_translations, job_to_pivot, plan_from_pivot
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.language_tags import Languages, closest_tag, is_language
+from vanilla_transformer.serving.detection import detect_sources
 from vanilla_transformer.serving.errors import RequestError
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.served_model import Answer, Plan, Planned, ServedModel, job_of
 from vanilla_transformer.serving.settings import ANY, Settings
 from vanilla_transformer.serving.translators import Translators, load_translator
-from vanilla_transformer.text.detection import detect, is_detectable, likeliest_language
-
-_LEAST_SHARE = 0.6
-"""The likeliest language of a text is believed if the detector gives it at least this share."""
-_LEAST_SHARE_OF_SOURCES = 0.001
-"""A text is in no source language if these have less than this share together.
-
-By `_LEAST_SHARE` and this, 1% of 6,000 English and German strings of programs of up to 20
-characters are taken for another language, and 0.2% of 4,000 longer ones.
-"""
-_LEAST_SHARE_OF_TARGET = 0.01
-"""A text in no source language is in the target language if this has at least this share.
-
-It is chosen, not measured.
-"""
-
-_LONGEST_SAMPLE = 2000
-"""Characters that suffice to tell the language of a text."""
-_LEAST_OWN = 40
-"""Texts of a list have a language of their own if they are longer, as in LibreTranslate."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +30,6 @@ class Unchanged:
     codes: tuple[str, str]
     confidence: int
     pivot = None
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether the text is not in the target language either."""
-        return self.codes[0] != self.codes[1]
 
 
 @dataclass(frozen=True)
@@ -73,7 +49,6 @@ class ServedDirection:
     languages: Languages = (None, None)
     confidence: int = 0
     further: "ServedDirection | None" = None
-    is_foreign = False
 
     @property
     def pivot(self) -> str | None:
@@ -175,58 +150,19 @@ class Models:
     ) -> list[ServedDirection | Unchanged]:
         """Returns the direction of each text of a list, or refuses the list (400).
 
-        Short texts have one direction together. Beside others, a long text in a language that leads
-        to no target comes back unchanged.
+        A text in the target language, or in a language that leads to no target, comes back
+        unchanged.
         """
         target = _closest_code(target, [second for _, second in self.directions])
         sources = [first for first, second in self.directions if second == target]
         if not sources:
             raise RequestError(400, f"{target[:35]} is not supported")  # as for any source
-        own = [
-            self._detected_direction(text, sources, target) if len(text) > _LEAST_OWN else None
-            for text in texts
+        return [
+            replace(self.directions[code, target], confidence=percent)
+            if code in sources
+            else Unchanged((code, target), percent)
+            for code, percent in detect_sources(texts, sources, target)
         ]
-        usable = [direction is None or not direction.is_foreign for direction in own]
-        decided = [direction for direction in own if direction]
-        if None in own:
-            together = "\n".join(compress(texts, usable))
-            decided = [self._detected_direction(together, sources, target)]
-        if all(direction.is_foreign for direction in decided):
-            raise RequestError(
-                400,
-                f"The text seems to be in another language than {', '.join(sources)}, from which "
-                f"{target[:35]} is offered: give `source` if it is in one of these.",
-            )
-        return [direction or decided[0] for direction in own]
-
-    def _detected_direction(
-        self, text: str, sources: list[str], target: str
-    ) -> ServedDirection | Unchanged:
-        """Returns the direction of a text from one of these sources, as far as it can be detected.
-
-        A text in the target language needs no model. A text in another language leads nowhere,
-        unless its language may be a source that the detector does not know.
-        """
-        text = text[:_LONGEST_SAMPLE]
-        if all(is_language(code) and is_detectable(code) for code in sources):
-            label, share = likeliest_language(text)
-            shares = dict(detect(text, [*sources, target]))
-            of_target = shares.pop(target, 0.0)
-            is_other = share >= _LEAST_SHARE and closest_tag(label, sources) is None
-            if is_other or sum(shares.values()) < _LEAST_SHARE_OF_SOURCES:
-                if of_target >= _LEAST_SHARE_OF_TARGET:
-                    label, share = target, of_target
-                return Unchanged((label, target), round(100 * share))
-        if detected := detect_languages(text, sources):
-            source, confidence = detected[0]
-            return replace(self.for_direction(source, target), confidence=confidence)
-        if len(sources) == 1:
-            return self.for_direction(sources[0], target)
-        raise RequestError(
-            400,
-            f"Give `source`: {target[:35]} is offered from {', '.join(sources)}, which cannot be "
-            "detected.",
-        )
 
     def problems(self) -> list[str]:
         """Lists why no further request should come: full queues."""
@@ -269,13 +205,6 @@ def _closest_code(code: str | None, served: list[str]) -> str:
     if code in served or not is_language(code):
         return code
     return closest_tag(code, filter(is_language, served)) or code
-
-
-def detect_languages(text: str, codes: Iterable[str]) -> list[tuple[str, int]]:
-    """Returns the codes of languages that a text may be in, with percents, the likeliest first."""
-    supported = list(filter(is_language, dict.fromkeys(codes)))
-    found = detect(text[:_LONGEST_SAMPLE], supported)
-    return [(code, round(100 * share)) for code, share in found]
 
 
 def load_models(settings: Settings, metrics: Metrics) -> Models:

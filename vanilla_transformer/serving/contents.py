@@ -1,0 +1,225 @@
+"""What a request has translated: texts, pages of HTML, or a file, all by one interface."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from io import BytesIO
+from itertools import islice
+from typing import Any, Generic, Self, TypeVar
+from zipfile import BadZipFile, ZipFile, is_zipfile
+
+from fastapi import Request
+
+from vanilla_transformer.documents.formats import read_document
+from vanilla_transformer.documents.html import places_of_html
+from vanilla_transformer.documents.places import Document, FileTemplate
+from vanilla_transformer.documents.translation import (
+    MarkedJob,
+    plan_document,
+    plan_marked,
+    write_document,
+)
+from vanilla_transformer.inference.job import Job
+from vanilla_transformer.inference.options import TranslateOptions
+from vanilla_transformer.inference.results import Translation
+from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.serving.errors import RequestError, check_limit
+from vanilla_transformer.serving.models import ServedDirection, Unchanged
+from vanilla_transformer.serving.served_model import Answer, Planned
+from vanilla_transformer.serving.service import Service
+from vanilla_transformer.text.memory import Memory
+
+Item = TypeVar("Item")
+Row = dict[str, Any]
+"""The answer to an item."""
+AnyDirection = ServedDirection | Unchanged
+
+
+@dataclass(frozen=True)
+class Contents(ABC, Generic[Item, Planned]):
+    """Items of one kind, with the options of their request."""
+
+    items: Sequence[Item]
+    options: TranslateOptions
+
+    @property
+    def num_outputs(self) -> int:
+        """How many outputs the request has for each text."""
+        return self.options.n_best or 1
+
+    def part(self, indices: Sequence[int], direction: AnyDirection) -> Self:
+        """Returns some of the items, which have this direction."""
+        return replace(self, items=[self.items[index] for index in indices])
+
+    @abstractmethod
+    def texts(self) -> list[str]:
+        """Returns the text of each item, by which its language is detected."""
+
+    @abstractmethod
+    def plan(
+        self, translator: Translator, options: TranslateOptions, memories: list[Memory]
+    ) -> Planned:
+        """Plans all items as one job."""
+
+    @abstractmethod
+    def describe(self, answer: Answer[Planned] | None) -> list[Row]:
+        """Returns the answer to each item; without one of a model, it comes back as it is."""
+
+    async def translate(
+        self, request: Request, service: Service, source: str, target: str
+    ) -> list[tuple[Row, AnyDirection]]:
+        """Returns the answer to each item and its direction; a model is asked for each direction.
+
+        Args:
+            source: Code of the source language; "auto": that of each item is detected.
+        """
+        if source == "auto":
+            detect = service.models.detected_directions
+            directions = await asyncio.to_thread(detect, self.texts(), target)
+        else:
+            directions = [service.models.for_direction(source, target)] * len(self.items)
+        groups: dict[tuple[str, str], list[int]] = {}
+        for index, direction in enumerate(directions):
+            groups.setdefault(direction.codes, []).append(index)
+        rows: dict[int, Row] = {}
+        for indices in groups.values():
+            direction = directions[indices[0]]
+            part, answer = self.part(indices, direction), None
+            if isinstance(direction, ServedDirection):
+                answer = await service.answer(request, direction, part.plan, part.options)
+            found = await asyncio.to_thread(part.describe, answer)
+            pivot = {"pivot": direction.pivot} if direction.pivot else {}
+            rows |= {index: row | pivot for index, row in zip(indices, found, strict=True)}
+        return [(rows[index], direction) for index, direction in enumerate(directions)]
+
+    def _row(self, outputs: Sequence[str], is_complete: bool) -> Row:
+        """Returns what the answers to texts and to pages have."""
+        row: Row = {"translatedText": outputs[0]}
+        if self.num_outputs > 1:
+            row["alternatives"] = [text for text in dict.fromkeys(outputs) if text != outputs[0]]
+        return row if is_complete else row | {"cutOff": True}
+
+
+class PlainTexts(Contents[str, Job]):
+    """Texts."""
+
+    def texts(self) -> list[str]:
+        """As for `Contents`."""
+        return list(self.items)
+
+    def plan(
+        self, translator: Translator, options: TranslateOptions, memories: list[Memory]
+    ) -> Job:
+        """As for `Contents`."""
+        return translator.plan(self.items, options, memories)
+
+    def describe(self, answer: Answer[Job] | None) -> list[Row]:
+        """As for `Contents`, with the details that the request names."""
+        rows = answer.rows if answer else [[Translation(text)] for text in self.items]
+        return list(map(self._describe, rows))
+
+    def _describe(self, outputs: Sequence[Translation]) -> Row:
+        best = outputs[0]
+        row = self._row([output.text for output in outputs], best.is_complete)
+        if self.options.marks:
+            row["marks"] = [mark._asdict() for mark in best.marks]
+        if self.options.scores:
+            row["quality"], row["doubts"] = best.quality, best.doubts
+        return row | {"fromMemory": best.from_memory and asdict(best.from_memory)}
+
+
+class Pages(Contents[FileTemplate, MarkedJob]):
+    """Pages of HTML."""
+
+    @classmethod
+    def read(cls, sources: Sequence[str], options: TranslateOptions) -> Self:
+        """Reads pages."""
+        return cls([FileTemplate(page, places_of_html(page)) for page in sources], options)
+
+    def texts(self) -> list[str]:
+        """As for `Contents`."""
+        return list(map(_text_of, self.items))
+
+    def plan(
+        self, translator: Translator, options: TranslateOptions, memories: list[Memory]
+    ) -> MarkedJob:
+        """As for `Contents`."""
+        rows = [row for page in self.items for row in page.rows]
+        return plan_marked(translator, rows, options, memories)
+
+    def describe(self, answer: Answer[MarkedJob] | None) -> list[Row]:
+        """As for `Contents`. A page is cut off where a text of it is."""
+        if answer is None:
+            return [self._row([page.join([None] * len(page.rows))], True) for page in self.items]
+        best = iter([row[0].is_complete for row in answer.rows])
+        outputs = ([row[rank] for row in answer.rows] for rank in range(self.num_outputs))
+        written = [iter(answer.planned.place_tags(row)) for row in outputs]
+        rows = []
+        for page in self.items:
+            count = len(page.rows)
+            pages = [page.join(list(islice(texts, count))) for texts in written]
+            rows.append(self._row(pages, all(list(islice(best, count)))))
+        return rows
+
+
+@dataclass(frozen=True)
+class File(Contents[Document, MarkedJob]):
+    """A file, whose document is the only item.
+
+    Attributes:
+        target: The code of the target language, if another model follows. None: the model has it.
+    """
+
+    name: str
+    content: bytes
+    target: str | None = None
+
+    @classmethod
+    def read(cls, name: str, content: bytes, options: TranslateOptions, most: int) -> Self:
+        """Reads a file, whose parts may have so many bytes, or refuses it (400)."""
+        try:
+            if is_zipfile(BytesIO(content)):
+                with ZipFile(BytesIO(content)) as packed:
+                    check_limit(sum(part.file_size for part in packed.infolist()), most, "bytes")
+            return cls([read_document(name, content)], options, name, content)
+        except (ValueError, BadZipFile) as error:
+            raise RequestError(400, str(error)) from error
+
+    def part(self, indices: Sequence[int], direction: AnyDirection) -> Self:
+        """As for `Contents`: the whole file."""
+        return replace(self, target=direction.codes[1] if direction.pivot else None)
+
+    def texts(self) -> list[str]:
+        """As for `Contents`."""
+        return [_text_of(*self.items)]
+
+    def plan(
+        self, translator: Translator, options: TranslateOptions, memories: list[Memory]
+    ) -> MarkedJob:
+        """As for `Contents`. The file's own translations are a memory, too."""
+        (document,) = self.items
+        memories = [Memory(document.pairs), *memories]
+        try:
+            return plan_document(translator, document, options, memories, target=self.target)
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {error}") from error
+
+    def describe(self, answer: Answer[MarkedJob] | None) -> list[Row]:
+        """As for `Contents`: the translated file, and what became of its texts."""
+        (document,) = self.items
+        row: Row = {"content": self.content, "texts": len(document.rows)}
+        if answer:
+            best = [row[0] for row in answer.rows]
+            translated = write_document(document, answer.planned, best)
+            written = list(filter(None, translated.written))
+            row["content"] = translated.content
+            row["fromMemory"] = sum(text.is_known for text in written)
+            row["doubtful"] = sum(text.is_doubtful for text in written)
+            if translated.untranslated:
+                row["untranslated"] = translated.untranslated
+        return [row]
+
+
+def _text_of(document: Document) -> str:
+    return "\n".join(marked.text for marked in document.texts)
