@@ -431,15 +431,12 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         """Marks the white space to leave out in the texts of a nested list; see `_fold_text`."""
         if not self.fold_white_space:
             return text
-        backend, core = self.backend_tokenizer, {getattr(self, name) for name in _CORE_TOKEN_NAMES}
-        added = {token.content for token in backend.get_added_tokens_decoder().values()} - core
-        before = " " if puts_space_before(backend) else _FILLER
-        is_target = _in_target_mode.get() is self
+        backend, is_target = self.backend_tokenizer, _in_target_mode.get() is self
 
         def fold(text: Any) -> Any:
             if isinstance(text, (list, tuple)):
                 return type(text)(map(fold, text))
-            return _fold_text(text, is_target, before, added) if isinstance(text, str) else text
+            return _fold_text(text, is_target, backend) if isinstance(text, str) else text
 
         return fold(text)
 
@@ -684,22 +681,24 @@ def puts_space_before(backend: Tokenizer) -> bool:
     return bool(cut) and cut[0][0] != "a"
 
 
-def _fold_text(text: str, is_target: bool, before: str = _FILLER, added: Iterable[str] = ()) -> str:
+def _fold_text(text: str, is_target: bool, backend: Tokenizer | None = None) -> str:
     """Puts `_FILLER` in the place of white space to leave out, and a space for what stays.
 
     The length stays, so offsets are those of the text. The normaliser cannot do this: it gets what
     stands between two added tokens, and a space after the tag of a language belongs to the text.
 
     Args:
-        before: What stands for the last space before the text: a space if the backend puts one.
-        added: Tokens before which the backend puts none.
+        backend: If it puts a space before a text, this stands for the last space before the text;
+            not before an added token other than the core tokens, which alone are special in it.
     """
     if " ".join(text.split()) == text and not any(sign in text for sign in ZERO_WIDTH):
         return text  # the usual case
     begin, core = len(text) - len(text.lstrip(WHITE_SPACE)), text.strip(WHITE_SPACE)
     lead, tail = _FILLER * begin, _FILLER * (len(text) - begin - len(core))
-    if begin and core and not core.startswith(tuple(added)):
-        lead = lead[1:] + before
+    if begin and core and backend and puts_space_before(backend):
+        added = backend.get_added_tokens_decoder().values()
+        if not core.startswith(tuple(token.content for token in added if not token.special)):
+            lead = lead[1:] + " "
 
     def fold(run: re.Match[str]) -> str:
         kept = " " if run.group().strip(ZERO_WIDTH) else _FILLER
