@@ -4,7 +4,7 @@ import pytest
 
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.repair import repair
-from vanilla_transformer.documents.translation import MarkedJob, write_document
+from vanilla_transformer.documents.translation import MarkedJob, PlannedText, write_document
 from vanilla_transformer.inference.job import Job, JobText
 from vanilla_transformer.inference.memory_use import LEAST_REPAIRED, MemoryUse
 from vanilla_transformer.inference.results import Translation
@@ -69,7 +69,7 @@ def test_files_that_can_say_so_have_proposals(name, similarity, expected):
     translated = Translation(output, from_memory=known, links=links, quality=20.0)
     is_repaired = document.marks_doubt and similarity >= LEAST_REPAIRED
     asked = JobText(text, Direction(), MemoryUse(known, is_read=True, is_repaired=is_repaired))
-    planned = MarkedJob(document.texts, [None], Job([asked], None), "de")
+    planned = MarkedJob([*map(PlannedText, document.texts)], Job([asked], None), "de")
     written = write_document(document, planned, [translated])
     # The quality of the model's output is not that of a proposal.
     assert (written.outputs[0].quality is None) == ("fuzzy" in expected)
@@ -84,7 +84,7 @@ def test_a_proposal_is_not_repaired_with_an_output_that_is_cut_off():
     known = Suggestion(source, target, 0.75)
     cut = Translation(output, from_memory=known, links=links, is_complete=False)
     asked = JobText(text, Direction(), MemoryUse(known, is_read=True, is_repaired=True))
-    planned = MarkedJob(document.texts, [None], Job([asked], None), "de")
+    planned = MarkedJob([*map(PlannedText, document.texts)], Job([asked], None), "de")
     written = write_document(document, planned, [cut])
     assert (written.content, written.untranslated) == (content, ["line 2"])
 
@@ -106,7 +106,7 @@ FORMS = 'msgid "a dog"\nmsgid_plural "dogs"\nmsgstr[0] ""\nmsgstr[1] ""\n'
 def test_all_texts_of_a_message_that_stays_are_named(name, content, outputs, places):
     document = read_document(name, content.encode())
     asked = [JobText(text.text, Direction()) for text in document.texts]
-    planned = MarkedJob(document.texts, [None for _ in asked], Job(asked, None), "de")
+    planned = MarkedJob([*map(PlannedText, document.texts)], Job(asked, None), "de")
     rows = [Translation(output or "X", is_complete=output is not None) for output in outputs]
     written = write_document(document, planned, rows)
     assert written.untranslated == places

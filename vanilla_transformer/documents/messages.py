@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from typing import NamedTuple
 
 from vanilla_transformer.documents.keys import KeyText, pair_without_keys
@@ -42,6 +42,7 @@ class MessageDocument(Document):
             rows = [replace(row, flags=row.flags | {"numbered-format"}) for row in rows]
         if lowered_source is not None:
             self.pairs = [pair_without_keys(pair, lowered_source) for pair in self.pairs]
+        self._numbers = list(accumulate(row.begins for row in rows))
         self._messages = [
             _Choices(row.text, "java-format" in row.flags)
             if re.search(_CHOICE, row.text.text) or "java-format" in row.flags
@@ -57,26 +58,32 @@ class MessageDocument(Document):
             ),
         ]
         self.rows = [
-            replace(row, text=text, index=index)
+            replace(row, text=text, begins=row.begins and not index)
             for message, row in zip(self._messages, rows, strict=True)
             for index, text in enumerate(message.texts)
         ]
 
-    def settled(self, outputs: Translations) -> Translations:
-        """As for `Document`; where one of the texts of a message stays, all of them stay."""
-        remaining, written = iter(outputs), self._document.settled(self._joined(outputs))
-        return [
-            text and output
-            for message, text in zip(self._messages, written, strict=True)
-            for output in islice(remaining, len(message.texts))
-        ]
-
     def write(self, outputs: Translations, language: str | None = None) -> bytes:
         """As for `Document`."""
-        return self._document.write(self._joined(outputs), language)
+        return self.fill(outputs, language)[0]
+
+    def fill(
+        self, outputs: Translations, language: str | None = None
+    ) -> tuple[bytes, list[TextTranslation | None]]:
+        """Returns the file as `write` does, and the output of each text that is written.
+
+        Where one of the texts of a message stays, all of them stay.
+        """
+        remaining, joined = iter(outputs), self._joined(outputs)
+        written = [
+            text and output
+            for message, text in zip(self._messages, joined, strict=True)
+            for output in islice(remaining, len(message.texts))
+        ]
+        return self._document.write(joined, language), written
 
     def _joined(self, outputs: Translations) -> list[TextTranslation | None]:
-        """Returns the output of each message."""
+        """Returns the output of each row of the file: a message, or one form of it."""
         remaining = iter(outputs)
         written: list[TextTranslation | None] = []
         for message in self._messages:
@@ -89,7 +96,9 @@ class MessageDocument(Document):
             are_doubtful = any(output.is_doubtful for output in known)
             are_known = all(output.is_known for output in known)
             written.append(text and replace(text, is_doubtful=are_doubtful, is_known=are_known))
-        return written
+        rows = list(zip(self._numbers, written, strict=True))
+        left = {number for number, text in rows if text is None}
+        return [None if number in left else text for number, text in rows]
 
 
 class _Branch(NamedTuple):

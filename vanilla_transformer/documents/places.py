@@ -34,7 +34,7 @@ class FileText:
         context: What tells it from equal texts; "": nothing does. None: nobody knows.
         flags: Flags of gettext, such as `c-format`; or `numbered-format`: placeholders may be
             numbered.
-        index: Its index among the texts of one message.
+        begins: Whether it is the first text of its message.
     """
 
     text: MarkedText
@@ -43,7 +43,7 @@ class FileText:
     name: object = None
     context: str | None = None
     flags: frozenset[str] = frozenset()
-    index: int = 0
+    begins: bool = True
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,6 @@ class Document(ABC):
     def texts(self) -> list[MarkedText]:
         """The texts to translate."""
         return [row.text for row in self.rows]
-
-    def settled(self, outputs: Translations) -> Translations:
-        """Returns what `write` makes of outputs for each text; None: the text stays."""
-        return outputs
 
     @abstractmethod
     def write(self, outputs: Translations, language: str | None = None) -> bytes:

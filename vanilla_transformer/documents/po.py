@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from gettext import c2py
-from itertools import islice
 
 from vanilla_transformer.documents.marked_text import TextTranslation, Translations, split_text
 from vanilla_transformer.documents.places import (
@@ -69,7 +68,9 @@ class PoFile(FileTemplate):
         rule, language = _PLURALS.search(_text_of(header)), _LANGUAGE.search(header)
         forms = list(map(c2py(rule[1] if rule else "n != 1"), _COUNTED))
         while match := _MESSAGE.match(source, position):
-            self._messages.append((match, list(_places(match, forms))))
+            places = enumerate(_places(match, forms))
+            row = [replace(place, begins=not index) for index, place in places]
+            self._messages.append((match, row))
             self.pairs += _pairs(match, forms)
             position = match.end()
         wrong = _TOKENS.match(source, position).end()  # type: ignore[union-attr]  # it also matches the empty string
@@ -80,17 +81,9 @@ class PoFile(FileTemplate):
         super().__init__(source, in_all, encoding)
         self.language = language[1] if language else ""
 
-    def settled(self, outputs: Translations) -> list[TextTranslation | None]:
-        """As for `Document`; a message gets all of its forms, or none."""
-        remaining, settled = iter(outputs), list[TextTranslation | None]()
-        for _, places in self._messages:
-            row = list(islice(remaining, len(places)))
-            settled += row if all(row) else [None for _ in row]
-        return settled
-
     def write(self, outputs: Translations, language: str | None = None) -> bytes:
-        """As for `Document`."""
-        remaining, edits = iter(self.settled(outputs)), list[Edit]()
+        """As for `Document`; a message has an output for each of its forms, or none."""
+        remaining, edits = iter(outputs), list[Edit]()
         for message, places in self._messages:
             row = [output for _ in places if (output := next(remaining))]
             edits += _edits(message, places, row) if row else ()

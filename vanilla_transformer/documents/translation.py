@@ -16,8 +16,9 @@ from vanilla_transformer.documents.marked_text import (
     Translations,
 )
 from vanilla_transformer.documents.markup import place_tags
+from vanilla_transformer.documents.messages import MessageDocument
 from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
-from vanilla_transformer.documents.places import Document, FileText
+from vanilla_transformer.documents.places import FileText
 from vanilla_transformer.documents.repair import repair
 from vanilla_transformer.inference.job import Job, JobText
 from vanilla_transformer.inference.memory_use import MemoryUse, decide_memory_uses
@@ -34,23 +35,38 @@ _TAG = re.compile(r"(?:<|&lt;)/?([\w:.-]+)(?:[^<>&]|&(?![lg]t;))*(?:>|&gt;)")
 
 
 @dataclass(frozen=True)
+class PlannedText:
+    """A text with tags, and what is decided of it.
+
+    Attributes:
+        answer: Its translation that exists, or is of a memory. None: the model makes it.
+        use: The use of a memory for it. None: there is none.
+    """
+
+    text: MarkedText
+    answer: TextTranslation | None = None
+    use: MemoryUse | None = None
+
+
+@dataclass(frozen=True)
 class MarkedJob:
     """The job of texts with tags.
 
     Attributes:
-        answers: Their translations that exist, or are of memories. None: the model makes it.
         language: The tag of the target language of a document. None: it is unknown.
     """
 
-    texts: Sequence[MarkedText]
-    answers: Translations
+    texts: Sequence[PlannedText]
     job: Job
     language: str | None = None
 
     def place_tags(self, outputs: Sequence[Translation]) -> list[TextTranslation]:
         """Returns the outputs of the job with the tags of their texts."""
-        rows = zip(self.texts, self.answers, self.job.texts, outputs, strict=True)
-        return [answer or _with_output(text, asked, output) for text, answer, asked, output in rows]
+        rows = zip(self.texts, self.job.texts, outputs, strict=True)
+        return [
+            planned.answer or _with_output(planned.text, asked, output)
+            for planned, asked, output in rows
+        ]
 
 
 @dataclass(frozen=True)
@@ -72,7 +88,7 @@ class TranslatedDocument:
 
 def translate_document(
     translator: Translator,
-    document: Document,
+    document: MessageDocument,
     *,
     memories: Sequence[Memory] = (),
     existing: Translations = (),
@@ -98,7 +114,7 @@ def translate_document(
 
 def run_document(
     translator: Translator,
-    document: Document,
+    document: MessageDocument,
     planned: MarkedJob,
     fuzzy_below: int = 0,
     progress: bool = False,
@@ -115,7 +131,7 @@ def run_document(
 
 def plan_document(
     translator: Translator,
-    document: Document,
+    document: MessageDocument,
     options: TranslateOptions,
     memories: Sequence[Memory] = (),
     existing: Translations = (),
@@ -152,16 +168,16 @@ def plan_marked(
     reads = [translator.reader.reads_memory and not text.tags for text in marked]
     written = [text.write() for text in marked]
     found = decide_memory_uses(written, memories, reads, marks_doubt=marks_doubt, contexts=contexts)
-    rows = list(zip_longest(texts, existing, found))
-    decided = [_decide(row, existing, memories, use) for row, existing, use in rows]
-    named = [name_tags(text)[0] if options.keep else text for text in marked]
+    rows = zip_longest(texts, existing, found)
+    planned = [_decide(row, done, memories, use) for row, done, use in rows]
+    named = (name_tags(text)[0] if options.keep else text for text in marked)
     # The job has nothing to do for a text with an existing translation.
-    asked = ["" if done else text.text for text, (_, done, _) in zip(named, rows, strict=True)]
+    asked = ["" if done else text.text for text, done in zip_longest(named, existing)]
     options = replace(options, links=True, in_sentences=True)
-    job = translator.plan(asked, options, former=[use for _, use in decided])
+    job = translator.plan(asked, options, former=[text.use for text in planned])
     pairs = zip(job.texts, texts, strict=True)
     job = replace(job, texts=[asked._replace(flags=row.flags) for asked, row in pairs])
-    return MarkedJob(marked, [answer for answer, _ in decided], job)
+    return MarkedJob(planned, job)
 
 
 def _decide(
@@ -169,7 +185,7 @@ def _decide(
     existing: TextTranslation | None,
     memories: Sequence[Memory],
     found: MemoryUse | None,
-) -> tuple[TextTranslation | None, MemoryUse | None]:
+) -> PlannedText:
     """Decides the answer that a text has before its translation, and the use of a memory for it.
 
     The first rule that fits decides:
@@ -178,16 +194,15 @@ def _decide(
     3. The translation that a memory has is the answer, if it has the tags of the text.
     4. The model reads the translation that a memory has; there is no answer.
     """
-    if existing:
-        return existing, None
     marked, whole = row.text, row.text.whole
+    if existing:
+        return PlannedText(marked, existing)
     searched = memories if whole.tags != marked.tags else ()  # there are tags at its edges
     exact = (memory.exact(whole.write(), row.context) for memory in searched)
     equal = next((MemoryUse(known, known.target) for known in exact if known), None)
     answer = _answer(whole, equal) or _answer(marked, found)
-    if equal or (found and (answer or found.is_read)):
-        return answer, equal or found
-    return None, None
+    is_used = equal or (found and (answer or found.is_read))
+    return PlannedText(marked, answer, equal or found) if is_used else PlannedText(marked)
 
 
 def _with_output(marked: MarkedText, asked: JobText, output: Translation) -> TextTranslation:
@@ -239,7 +254,7 @@ def _with_own_tags(text: MarkedText, target: str) -> TextTranslation:
     return TextTranslation.of([*items, target[last:]], text.edges)
 
 
-def target_of_document(document: Document, target: str | None) -> str | None:
+def target_of_document(document: MessageDocument, target: str | None) -> str | None:
     """Returns the tag of a target language, which a document that names one must have; or None."""
     own, language = known_tag(document.language), known_tag(target)
     if own and language and closest_tag(own, [language]) is None:
@@ -251,7 +266,7 @@ def target_of_document(document: Document, target: str | None) -> str | None:
 
 
 def write_document(
-    document: Document,
+    document: MessageDocument,
     planned: MarkedJob,
     outputs: Sequence[Translation],
     fuzzy_below: int = 0,
@@ -262,23 +277,18 @@ def write_document(
         fuzzy_below: Outputs of a lower quality are marked as doubtful, as translations of similar
             texts are.
     """
-    made, written = list(outputs), list[TextTranslation | None]()
-    for index, (marked, output) in enumerate(
-        zip(planned.place_tags(outputs), outputs, strict=True)
-    ):
-        is_made = output.is_complete and not output.untranslated
+    made, texts = list[Translation](), list[TextTranslation | None]()
+    for marked, output in zip(planned.place_tags(outputs), outputs, strict=True):
         if marked.is_known:
-            made[index] = Translation(marked.text, from_memory=output.from_memory)
-        elif is_made:
+            texts.append(marked)
+            output = Translation(marked.text, from_memory=output.from_memory)
+        elif output.is_complete and not output.untranslated:
             is_doubtful = output.quality is not None and output.quality < fuzzy_below
-            marked = replace(marked, is_doubtful=is_doubtful)
-        written.append(marked if marked.is_known or is_made else None)
-    settled = document.settled(written)
-    rows = zip(document.rows, settled, strict=True)
-    untranslated = dict.fromkeys(row.location for row, text in rows if text is None)
-    return TranslatedDocument(
-        document.write(settled, planned.language),
-        made,
-        settled,
-        [*document.compared, *untranslated],
-    )
+            texts.append(replace(marked, is_doubtful=is_doubtful))
+        else:
+            texts.append(None)
+        made.append(output)
+    content, written = document.fill(texts, planned.language)
+    rows = zip(document.rows, written, strict=True)
+    stays = dict.fromkeys(row.location for row, text in rows if text is None)
+    return TranslatedDocument(content, made, written, [*document.compared, *stays])

@@ -71,10 +71,10 @@ def _by_name(document: Document) -> Mapping[object, Sequence[FileText]]:
 
     This is its own name, its number among the messages of that name, and their count.
     """
-    counts = Counter(row.name for row in document.rows if not row.index)
+    counts = Counter(row.name for row in document.rows if row.begins)
     named, seen = dict[object, list[FileText]](), Counter[object]()
     for row in document.rows:
-        seen[row.name] += not row.index  # the first text of a message
+        seen[row.name] += row.begins
         named.setdefault((row.name, seen[row.name], counts[row.name]), []).append(row)
     return named
 
