@@ -155,6 +155,61 @@ def test_the_encoding_is_that_of_the_header_or_becomes_utf_8():
 
 
 @pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ("Language: \\nContent-Type: {}", "Language: de\\nContent-Type: {}"),
+        ("X: y\\nContent-Type: {}", 'X: y\\nLanguage: de\\n"\n"Content-Type: {}'),
+        ("Content-Type: {}Language:\\n", "Content-Type: {}Language: de\\n"),
+    ],
+)
+def test_a_header_in_one_string_is_read(fields, named):
+    file = 'msgid ""\nmsgstr "{}"\n\nmsgid "caf\xe9"\nmsgstr ""\n'
+    kinds = [f"text/plain; charset={name}\\n" for name in ("ISO-8859-1", "UTF-8")]
+    source, written, other = (
+        file.format(part.format(kind))
+        for part, kind in [(fields, kinds[0]), (named, kinds[0]), (named, kinds[1])]
+    )
+    document = read_document("a.po", source.encode("latin-1"))
+    assert [text.text for text in document.texts] == ["caf\xe9"]
+    assert document.write([None], "de") == written.encode("latin-1")
+    filled = other.replace('caf\xe9"\nmsgstr ""', 'caf\xe9"\nmsgstr "\u20ac"')
+    assert document.write([MarkedText("\u20ac")], "de").decode() == filled
+    assert read_document("a.po", filled.encode()).language == "de"
+
+
+@pytest.mark.parametrize("header", ["", HEADER.format("de", "UTF-8"), 'msgid ""\nmsgstr ""\n\n'])
+@pytest.mark.parametrize(
+    "message",
+    [
+        'msgid ""\n"Content-Type: text/html; charset=ISO-8859-2\\n"\nmsgstr ""\n',
+        'msgid "b"\nmsgstr ""\n"Content-Type: text/html; charset=ISO-8859-2\\n"\n',
+        '#. "Content-Type: text/html; charset=ISO-8859-2\\n"\nmsgid "b"\nmsgstr "c"\n',
+        '#~ msgid "Content-Type: text/html; charset=ISO-8859-2"\n#~ msgstr ""\n',
+    ],
+)
+def test_the_header_alone_tells_the_encoding(header, message):
+    own = 'msgid "caf\xe9"\nmsgstr ""\n\n'
+    comment = '# "Content-Type: charset=ISO-8859-2"\n'
+    for file in (f"{header}{own}{message}", f"{header}{message}{own}", f"{comment}{header}{own}"):
+        document = read_document("a.po", f"\ufeff{file}".encode())
+        assert "caf\xe9" in [text.text for text in document.texts]
+        assert document.write([None for _ in document.texts]).decode() == f"\ufeff{file}"
+
+
+@pytest.mark.parametrize("escape", [r"\x80", r"\377", r"\xc3"])
+@pytest.mark.parametrize(
+    "message", ['msgid "a {} b"\nmsgstr "{}"', '#, fuzzy\nmsgid "a b"\nmsgstr "a {}{}"']
+)
+def test_a_message_with_bytes_that_are_no_text_stays(escape, message):
+    content = message.format(escape, "").encode()
+    document = read_document("a.po", content)
+    assert (document.texts, document.write([])) == ([], content)
+    assert not read_document("a.po", message.format(escape, "x").encode()).pairs
+    (text,) = read_document("a.po", rb'msgid "caf\303\xa9"' b'\nmsgstr ""').texts
+    assert text.text == "caf\xe9"
+
+
+@pytest.mark.parametrize(
     ("content", "line"),
     [
         ('msgid "a"\nmsgstr ""\n\nmsgid "b\nmsgstr ""', 4),

@@ -33,11 +33,13 @@ _TARGET = re.compile(rf"msgstr(?:\[(\d+)\])?{_SPACE}({_STRINGS})", re.VERBOSE)
 _TOKENS = re.compile(rf"(?:{_SPACE}(?:msg[a-z_]+(?:\[\d+\])?|{_STRING}))*+{_SPACE}", re.VERBOSE)
 _COMMENT = re.compile(r"#([,|]?)([^\r\n]*)(?:\r?\n)?")
 _FORMER = re.compile(rf"msgid\s+({_STRINGS})")
-_CHARSET = re.compile(r'("Content-Type:[^"]*?charset=)([^\s"\\;]+)')
+_FIELD = r'(?:(?<=")|(?<=\\n))'  # the begin of a field of the header
+_CHARSET = re.compile(_FIELD + r'(Content-Type:[^"\\]*?charset=)([^\s"\\;]+)')
 _PLURALS = re.compile(r"^Plural-Forms:.*\bplural=([ n\d()%!=<>&|?:*/+-]+)", re.MULTILINE)
 _COUNTED = range(200)  # the rules of all languages repeat after 100 numbers
-_LANGUAGE = re.compile(r'"Language:[ \t]*([^\s"\\]*)[ \t]*(?=\\n")')
+_LANGUAGE = re.compile(_FIELD + r'Language:[ \t]*([^\s"\\]*)[ \t]*(?=\\n)')
 _WRITTEN = dict(zip('"\\\a\b\t\n\v\f\r', '"\\abtnvfr', strict=True))
+_NO_TEXT = re.compile("[\udc80-\udcff]")  # bytes that are no characters
 _SPECIAL = re.compile(r'["\\\x00-\x1f\x7f]')
 
 
@@ -56,14 +58,14 @@ class PoFile(FileTemplate):
     marks_doubt = True
 
     def __init__(self, content: bytes) -> None:
-        charset = _CHARSET.search(content.decode("latin-1"))  # which decodes any bytes
+        as_bytes = content.removeprefix(codecs.BOM_UTF8).decode("latin-1")  # which decodes any
+        charset = _CHARSET.search(as_bytes, *_header_in(as_bytes))
         encoding = charset[2] if charset and charset[2] != "CHARSET" else "utf-8"
         source = decode_text(content, encoding)
         position = int(source.startswith("\ufeff"))
         self.lowered_source, self.pairs = source.lower(), list[Pair]()
         self._messages: list[tuple[re.Match[str], list[Place]]] = []
-        first = _MESSAGE.match(source, position)
-        self._header = first.span("targets") if first and _is_header(first) else (0, 0)
+        self._header = _header_in(source)
         header = source[slice(*self._header)]
         rule, language = _PLURALS.search(_text_of(header)), _LANGUAGE.search(header)
         forms = list(map(c2py(rule[1] if rule else "n != 1"), _COUNTED))
@@ -93,10 +95,10 @@ class PoFile(FileTemplate):
         before, header = self._source[:begin], self._source[begin:end]
         behind = apply_edits(self._source, edits, end)
         if language and not self.language:
-            line = f'"Language: {language.replace("-", "_")}'
+            line = f"Language: {language.replace('-', '_')}"
             header, count = _LANGUAGE.subn(line, header, 1)
             if not count:
-                header = _CHARSET.sub(lambda found: f'{line}\\n"{line_break}{found[0]}', header, 1)
+                header = _CHARSET.sub(lambda found: f'{line}\\n"{line_break}"{found[0]}', header, 1)
         if outputs:
             header = header.replace("charset=CHARSET", "charset=UTF-8", 1)
         try:
@@ -136,6 +138,8 @@ def _translations(
 ) -> Iterator[tuple[Span, str, str, str]]:
     """Yields the span of each translation of a message, its source, its text, and its form.
 
+    A translation is left out if it or its source has escapes of bytes that are no text.
+
     The source is that of English for the numbers of the form: the singular for 1. The form, such as
     "[2, 3, 4]", has these numbers if they differ from those of English, or both sources are equal.
 
@@ -154,7 +158,15 @@ def _translations(
         is_usual = has_two_sources and numbers in ([1], others or [*_COUNTED])
         form = "" if is_usual else str(numbers)
         begin, end = (message.start("targets") + position for position in target.span(2))
-        yield (begin, end), _text_of(message[source]), _text_of(target[2]), form
+        texts = _text_of(message[source]), _text_of(target[2])
+        if not any(map(_NO_TEXT.search, texts)):
+            yield (begin, end), *texts, form
+
+
+def _header_in(source: str) -> Span:
+    """Returns the part of a file with the header, which is the translation of the empty text."""
+    first = _MESSAGE.match(source, int(source.startswith("\ufeff")))
+    return first.span("targets") if first and _is_header(first) else (0, 0)
 
 
 def _is_header(message: re.Match[str]) -> bool:
@@ -203,4 +215,4 @@ def _without_fuzzy(message: re.Match[str]) -> Iterator[Edit]:
 def _text_of(strings: str) -> str:
     """Returns the text of strings in quotes."""
     written = "".join(part[1:-1] for part in re.findall(_STRING, strings))
-    return codecs.escape_decode(written.encode())[0].decode("utf-8", "replace")  # as C does
+    return codecs.escape_decode(written.encode())[0].decode("utf-8", "surrogateescape")  # as C does
