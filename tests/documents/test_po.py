@@ -173,7 +173,7 @@ def test_a_header_in_one_string_is_read(fields, named):
     assert [text.text for text in document.texts] == ["caf\xe9"]
     assert document.write([None], "de") == written.encode("latin-1")
     filled = other.replace('caf\xe9"\nmsgstr ""', 'caf\xe9"\nmsgstr "\u20ac"')
-    assert document.write([MarkedText("\u20ac")], "de").decode() == filled
+    assert document.write([TextTranslation("\u20ac")], "de").decode() == filled
     assert read_document("a.po", filled.encode()).language == "de"
 
 

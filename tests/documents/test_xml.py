@@ -228,6 +228,37 @@ def test_pairs_of_segments():
         assert [pair[:2] for pair in document.pairs] == [("a", "b")]
 
 
+@pytest.mark.parametrize(
+    ("sources", "targets", "written", "pairs", "is_named"),
+    [
+        ({0: "a", 1: "b"}, {0: "X"}, "X", [("a", "X")], True),
+        ({0: "a", 1: "b"}, {0: "X", 2: ""}, "X", [("a", "X")], True),
+        ({0: "a"}, {0: "X", 1: "Y"}, "XY", [("a", "X")], True),
+        ({0: "a", 1: "b", 2: "c"}, {2: "Z", 1: ""}, "ZB", [("c", "Z")], True),
+        ({0: "a", 1: "b", 2: "c"}, {2: "", 0: "X", 1: ""}, "CXB", [("a", "X")], False),
+        ({0: "a", 1: "b"}, {1: "Y", 0: "X"}, "YX", None, False),
+    ],
+)
+def test_segments_that_both_sides_have_belong_together(sources, targets, written, pairs, is_named):
+    rows = ["".join(MRK.format(*row) for row in side.items()) for side in (sources, targets)]
+    unit = f"<source>x</source><seg-source>{rows[0]}</seg-source><target>{rows[1]}</target>"
+    content = f"<xliff>\n<trans-unit>{unit}</trans-unit></xliff>"
+    document = read_document("a.xlf", content.encode())
+    assert document.write([None] * len(document.texts)).decode() == content
+    result = in_capitals(document).decode()
+    assert re.sub("<.*?>", "", result[result.index("<target") :]) == written
+    if pairs is not None:
+        assert [pair[:2] for pair in document.pairs] == pairs
+    assert [place[:7] for place in document.compared] == ["line 2 "] * is_named
+
+
+def test_a_term_that_is_marked_is_no_segment():
+    term = '<mrk mtype="term">file</mrk>'
+    unit = f"<source>Open {term}</source><target>Datei öffnen</target>"
+    document = read_document("a.xlf", f"<xliff><trans-unit>{unit}</trans-unit></xliff>".encode())
+    assert (document.texts, document.compared, len(document.pairs)) == ([], [], 1)
+
+
 def test_resx():
     source = """<root><resheader name="version"><value>code</value></resheader>
 <data name="a" xml:space="preserve"><value>&amp;Open {0}\r\nnow</value>
@@ -450,3 +481,20 @@ def test_epub():
 def test_a_file_of_another_kind_is_refused(name, content):
     with pytest.raises(ValueError, match=rf"{name}.*<(?:html|a|xliff|TS)>"):
         read_document(name, content)
+
+
+def test_labels_of_contents_in_a_book():
+    label = "<navLabel><text>{}</text></navLabel><content src='a.html'/>".format
+    author = "<docAuthor><text>Ann Lee</text></docAuthor>"
+    frame = (
+        "<?xml version='1.0'?><!DOCTYPE ncx PUBLIC '-//NISO//DTD ncx 2005-1//EN' 'ncx.dtd'><ncx>"
+        "<head><meta name='a' content='b'/></head><docTitle><text>{}</text></docTitle>"
+        f"{author}<navMap><navPoint id='p'>{label('{}')}<navPoint>{label('2')}</navPoint>"
+        f"<navPoint>{label(' {} &amp; <i>{}</i> ')}</navPoint></navPoint></navMap></ncx>"
+    )
+    texts = ["A book", "One", "Two", "three"]
+    pages = {"a.html": "<p>x</p>", "O/toc.ncx": frame.format(*texts)}
+    document = read_document("a.epub", packed(pages))
+    assert [text.text for text in document.texts] == ["A book", "One", "Two & three", "x"]
+    written = parts(in_capitals(document))["O/toc.ncx"][1]
+    assert written.decode() == frame.format(*map(str.upper, texts))

@@ -22,7 +22,6 @@ from vanilla_transformer.documents.places import (
     Place,
     decode_markup,
     decode_text,
-    find_place,
 )
 from vanilla_transformer.documents.po import PoFile
 from vanilla_transformer.documents.subtitles import places_of_subtitles
@@ -74,7 +73,7 @@ def _read(
 
 def _places_of_lines(source: str) -> Iterator[Place]:
     for line in re.compile(r"[^\r\n]+").finditer(source, source.startswith("\ufeff")):
-        yield from find_place(line.span(), [line[0]])
+        yield from Place.find(line.span(), [line[0]])
 
 
 _READ_HTML = partial(_read, places_of_html, is_markup=True)

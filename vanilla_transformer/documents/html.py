@@ -23,18 +23,19 @@ from vanilla_transformer.documents.places import Place
 from vanilla_transformer.documents.tags import HTML, Dialect, Token, read_attributes, split_tags
 from vanilla_transformer.text.languages import JOINED_LINES
 
-_FIXED = frozenset({"code", "kbd", "math", "samp", "svg", "template", "var"})
+_FIXED = frozenset({"code", "docauthor", "kbd", "math", "samp", "svg", "template", "var"})
 _FOREIGN = frozenset({"math", "svg"})
 _VOID = frozenset(
     "area base br col embed hr img input link meta param source track wbr".split()  # noqa: SIM905
 )
 _BLOCKS = frozenset(
-    "address article aside base blockquote body br button caption center col colgroup dd details "  # noqa: SIM905
-    "dialog dir div dl dt fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 "
-    "head header hgroup hr html legend li main menu nav ol optgroup option p plaintext pre rp rt "
-    "search section select summary table tbody td tfoot th thead title tr ul xmp".split()
+    "address article aside base blockquote body br button caption center col colgroup dd "  # noqa: SIM905
+    "details dialog dir div dl doctitle dt fieldset figcaption figure footer form frame "
+    "frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html legend li main menu nav navlabel ol "
+    "optgroup option p plaintext pre rp rt search section select summary table tbody td tfoot "
+    "th thead title tr ul xmp".split()
 )
-"""Elements whose tags end a text."""
+"""Elements whose tags end a text, also of the contents of a book (`.ncx`)."""
 _REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);")
 _WHITE_SPACE = re.compile(r"[ \t\r\n\f]+")
 _OF_PAIR = TAG_SIGNS["begin"] + TAG_SIGNS["end"]

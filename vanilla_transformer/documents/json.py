@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from vanilla_transformer.documents.marked_text import split_text
-from vanilla_transformer.documents.places import Place, find_place
+from vanilla_transformer.documents.places import Place
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _TOKEN = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?|[\[\]{},]')
@@ -24,8 +24,7 @@ def places_of_json(source: str, has_notes: bool = False) -> Iterator[Place]:
         if _SURROGATE.search(text):
             line = source.count("\n", 0, begin) + 1
             raise ValueError(f"line {line}: one half of a pair of surrogates is no character.")
-        make = partial(Place, encode=encode, name=path)
-        yield from find_place((begin, end), split_text(text), make)
+        yield from Place.find((begin, end), split_text(text), encode=encode, name=path)
 
 
 def _strings(source: str) -> Iterator[tuple[int, int, tuple[str | int, ...]]]:

@@ -20,7 +20,7 @@ from vanilla_transformer.documents.marked_text import (
     TagKind,
     join_codes,
 )
-from vanilla_transformer.documents.places import LINE_BREAK, Place, find_place
+from vanilla_transformer.documents.places import LINE_BREAK, Place
 from vanilla_transformer.documents.tags import HTML, split_tags
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.text.languages import JOINED_LINES
@@ -212,17 +212,16 @@ def places_of_markdown(source: str, front_matter: Collection[str] = ()) -> Itera
             children = block.children or []
             escaped = [child for child in children if child.type == "text_special"]
             prefixes = [source[starts[bisect_right(starts, at) - 1] : at] for at, _ in pieces]
-            make = partial(
-                _MarkdownPlace,
+            end = pieces[-1][0] + len(as_written(pieces[-1][1].rstrip()))
+            yield from _MarkdownPlace.find(
+                (pieces[0][0], end),
+                join_codes(_items(children, text, prefixes)),
                 signs={ord(x.content): x.markup for x in escaped if len(x.content) == 1},
                 around=before.type,
                 structure=_markup_of(children),
                 parser=parser,
                 env=env,
             )
-            end = pieces[-1][0] + len(as_written(pieces[-1][1].rstrip()))
-            items = join_codes(_items(children, text, prefixes))
-            yield from find_place((pieces[0][0], end), items, make)
 
 
 def _texts_of(lines: Sequence[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
@@ -269,8 +268,8 @@ def _places_of_front_matter(head: re.Match[str], keys: Collection[str]) -> Itera
         begin = _PROPERTIES.match(head.string, first).end()  # type: ignore[union-attr]  # it also matches the empty string
         end = begin + len(head.string[begin:last].rstrip())
         style = '"' if node.style in ("|", ">") else node.style
-        make = partial(Place, encode=partial(_scalar_of, style=style))
-        yield from find_place((begin, end), [node.value], make)
+        encode = partial(_scalar_of, style=style)
+        yield from Place.find((begin, end), [node.value], encode=encode)
 
 
 def _markup_of(children: Sequence[Any]) -> list[str]:

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from vanilla_transformer.documents.marked_text import (
     Item,
@@ -62,6 +63,13 @@ class Place(FileText):
     rewrites: bool = False
     escape: Callable[[str], str] = str
     encode: Callable[[str], str] = str
+
+    @classmethod
+    def find(cls, span: Span, items: Sequence[Item], **fields: Any) -> Iterator[Self]:
+        """Yields the place of a text with further fields, if the text has letters."""
+        text = split_edges(items)
+        if has_letters(text.text):
+            yield cls(text, begin=span[0], end=span[1], **fields)
 
     def write(self, whole: TextTranslation) -> str:
         """Returns the part of the file with an output and its edges, as a format has it."""
@@ -183,12 +191,3 @@ def decode_markup(content: bytes) -> tuple[str, str]:
     # A file of ASCII alone may name any encoding by mistake: other characters become references.
     is_utf_8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
     return source, "ascii" if content.isascii() and not is_utf_8 else encoding
-
-
-def find_place(
-    span: Span, items: Sequence[Item], make: Callable[..., Place] = Place
-) -> Iterator[Place]:
-    """Yields the place of a text, made by `make`, if the text has letters."""
-    text = split_edges(items)
-    if has_letters(text.text):
-        yield make(text, begin=span[0], end=span[1])

@@ -4,17 +4,10 @@ import codecs
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from gettext import c2py
 
 from vanilla_transformer.documents.marked_text import TextTranslation, Translations, split_text
-from vanilla_transformer.documents.places import (
-    FileTemplate,
-    Place,
-    decode_text,
-    find_place,
-    whole_of,
-)
+from vanilla_transformer.documents.places import FileTemplate, Place, decode_text, whole_of
 from vanilla_transformer.text.edits import Edit, Span, apply_edits
 from vanilla_transformer.text.memory import Pair
 
@@ -114,10 +107,8 @@ def _places(message: re.Match[str], forms: Sequence[int]) -> Iterator[Place]:
     for span, source, target, form in _translations(message, forms):
         if target and "fuzzy" not in flags:
             continue
-        make = partial(
-            Place, context=context + form, flags=flags, rewrites=True, encode=_strings_of
-        )
-        yield from find_place(span, split_text(source), make)
+        fields = {"context": context + form, "flags": flags, "encode": _strings_of}
+        yield from Place.find(span, split_text(source), rewrites=True, **fields)
 
 
 def _pairs(message: re.Match[str], forms: Sequence[int]) -> Iterator[Pair]:

@@ -4,11 +4,10 @@ import html
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, pairwise
 
 from vanilla_transformer.documents.marked_text import Item, MarkedText, Tag, split_text
-from vanilla_transformer.documents.places import LINE_BREAK, Place, find_place
+from vanilla_transformer.documents.places import LINE_BREAK, Place
 from vanilla_transformer.text.languages import JOINED_LINES, is_spaced_script_at
 
 _BREAK = r"(?:\r\n?|\n|\Z)"
@@ -31,13 +30,13 @@ def places_of_subtitles(source: str, is_web_vtt: bool = False) -> Iterator[Place
         text = JOINED_LINES.sub("", LINE_BREAK.sub("\n", source[after:end])).replace("\n", " ")
         items = split_text(text)
         items = [*chain.from_iterable(map(_unescaped, items))] if is_web_vtt else items
-        make = partial(
-            _Cue,
+        yield from _Cue.find(
+            (begin, end),
+            [Tag(0, source[begin:after]), *items],
             sizes=[len(line[0]) for line in lines],
             breaks=LINE_BREAK.findall(source, begin, end),
             escape=_escaped if is_web_vtt else str,
         )
-        yield from find_place((begin, end), [Tag(0, source[begin:after]), *items], make)
 
 
 def _unescaped(item: Item) -> Iterator[Item]:

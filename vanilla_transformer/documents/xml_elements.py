@@ -65,16 +65,15 @@ class Element:
         return name if any(name) else None
 
 
-def find_blocks(source: str, schema: XmlSchema) -> Iterator[Element]:
-    """Yields the elements of a well-formed file that hold a text, in the order of their ends."""
+def find_elements(source: str, schema: XmlSchema) -> Iterator[Element]:
+    """Yields the elements of a well-formed file, in the order of their ends."""
     path = [Element()]  # the elements around the current one
     for begin, tag, kind, name, attributes in split_tags(source, XML):
         end = begin + len(tag)
         if kind == "end":
             element = path.pop()
             element.close, element.end = begin, end
-            if element.is_block and not element.is_fixed:
-                yield element
+            yield element
             continue
         prefix, colon, name = name.rpartition(":")
         if len(path) == 1 and name and schema.root not in ("", name):
@@ -97,3 +96,5 @@ def find_blocks(source: str, schema: XmlSchema) -> Iterator[Element]:
             parent.children.append(element)
         if kind == "begin":
             path.append(element)
+        elif kind == "empty":
+            yield element

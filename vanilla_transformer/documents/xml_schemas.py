@@ -3,11 +3,8 @@
 All other elements stay as they are.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-ATTRIBUTES = r"""(?:[^>"']|"[^"]*"|'[^']*')*?"""
-"""Attributes in the start tag of an element."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +28,8 @@ class XmlSchema:
         names: Patterns of members of a zip file, and of names and formulas in them: texts that are
             one of these, or a text within a formula, stay, too, and are named.
         target: The element that holds the translation of the `source` beside it.
-        languages: Tags, of which the first one in a file has the language of the translations, and
-            its attribute.
+        languages: Elements, of which the first one in a file has the language of the translations:
+            the attribute for it, and how the version of the element begins.
         flags: The flags of gettext that all texts have.
         has_keys: Whether texts may have a sign before the letter of a key.
         escapes: Whether texts have escapes of Android, such as `\n`.
@@ -53,7 +50,7 @@ class XmlSchema:
     fixed_texts: str = "(?!)"
     names: tuple[str, str] = ("(?!)", "")
     target: str = ""
-    languages: Sequence[tuple[str, str]] = ()
+    languages: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     flags: frozenset[str] = frozenset()
     has_keys: bool = False
     escapes: bool = False
@@ -62,6 +59,7 @@ class XmlSchema:
 _INLINE_OF_ANDROID = frozenset(
     "a annotation b big em font i s small span strike strong sub sup u".split()  # noqa: SIM905
 )
+_ATTRIBUTES = r"""(?:[^>"']|"[^"]*"|'[^']*')*?"""  # in the start tag of an element
 _ANY_LINE = r"\t|\r\n?|\n"
 SCHEMAS = {
     ".docx": XmlSchema(
@@ -90,9 +88,9 @@ SCHEMAS = {
         lines=f"_x000D_(?:{_ANY_LINE})?|{_ANY_LINE}",
         names=(
             r"xl/(?:workbook|(?:pivotCache|tables|worksheets)/[^/]+)\.xml",
-            rf"""<(?:tableColumn|cacheField)\s{ATTRIBUTES}\bname=["']([^"']*)"""
-            rf"""|<\w*[fF]ilter\s{ATTRIBUTES}\bval=["']([^"']*)"""
-            rf"|<(?:\w+:)?(?:f|\w*[fF]ormula\d?|definedName)(?:\s{ATTRIBUTES})?>([^<]+)<",
+            rf"""<(?:tableColumn|cacheField)\s{_ATTRIBUTES}\bname=["']([^"']*)"""
+            rf"""|<\w*[fF]ilter\s{_ATTRIBUTES}\bval=["']([^"']*)"""
+            rf"|<(?:\w+:)?(?:f|\w*[fF]ormula\d?|definedName)(?:\s{_ATTRIBUTES})?>([^<]+)<",
         ),
     ),
     ".odt": XmlSchema(
@@ -103,7 +101,7 @@ SCHEMAS = {
         breaks=frozenset({"line-break", "tab"}),
         fixed=frozenset({"annotation", "tracked-changes"}),
     ),
-    ".epub": XmlSchema(members=r".*\.x?html?", main="*.*htm*", blocks=frozenset()),
+    ".epub": XmlSchema(members=r".*\.(?:x?html?|ncx)", main="*.*htm*", blocks=frozenset()),
     ".xlf": XmlSchema(
         root="xliff",
         blocks=frozenset({"segment", "trans-unit"}),
@@ -112,17 +110,14 @@ SCHEMAS = {
         lines=_ANY_LINE,
         fixed_if={"translate": "no"},
         target="target",
-        languages=(
-            (rf"""<(?:\w+:)?xliff(?=\s{ATTRIBUTES}\bversion\s*=\s*["']2)""", "trgLang"),
-            (r"<(?:\w+:)?file(?=[\s>])", "target-language"),
-        ),
+        languages={"xliff": ("trgLang", "2"), "file": ("target-language", "")},
     ),
     ".ts": XmlSchema(  # of Qt
         root="TS",
         blocks=frozenset({"message"}),
         lines=_ANY_LINE,
         target="translation",
-        languages=((r"<TS(?=[\s>])", "language"),),
+        languages={"TS": ("language", "")},
         flags=frozenset({"qt-format"}),
         has_keys=True,
     ),

@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from vanilla_transformer.documents.marked_text import (
     TextTranslation,
     split_text,
 )
-from vanilla_transformer.documents.places import Place, find_place
+from vanilla_transformer.documents.places import Place
 from vanilla_transformer.documents.xml_elements import Element
 from vanilla_transformer.documents.xml_schemas import XmlSchema
 from vanilla_transformer.text.edits import Span
@@ -131,12 +130,16 @@ class BlockReader:
         for item, run, _ in pieces:
             sizes[run or plain] += len(item) if isinstance(item, str) else 0
         usual = max(sizes, key=sizes.__getitem__, default="")  # most of the text needs no tags
-        breaks = [part for piece in pieces for part in piece.breaks]
-        fields = {"schema": self.schema, "prefix": block.prefix, "run": usual, "breaks": breaks}
-        fields |= {"flags": self.schema.flags, **more}
-        make: Callable[..., Place] = partial(XmlPlace, **fields)  # type: ignore[arg-type]
-        items = list(_with_runs(pieces, usual))
-        yield from find_place(span or (block.inside, block.close), items, make)
+        yield from XmlPlace.find(
+            span or (block.inside, block.close),
+            list(_with_runs(pieces, usual)),
+            schema=self.schema,
+            prefix=block.prefix,
+            run=usual,
+            breaks=[part for piece in pieces for part in piece.breaks],
+            flags=self.schema.flags,
+            **more,
+        )
 
     def _pieces(self, parent: Element, begin: int) -> Iterator[_Piece]:
         """Yields the pieces of a text.

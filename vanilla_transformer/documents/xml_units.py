@@ -25,11 +25,12 @@ class UnitReader:
 
     Attributes:
         pairs: The texts that are translated already.
+        unaligned: The places of units with segments that one side lacks, which stay.
     """
 
     def __init__(self, reader: BlockReader) -> None:
         self._reader, self._source, self._target = reader, reader.source, reader.schema.target
-        self.pairs: list[Pair] = []
+        self.pairs, self.unaligned = list[Pair](), list[str]()
 
     def places_of(self, unit: Element) -> Iterator[Place]:
         """Yields the places of the texts of a unit that are to be translated."""
@@ -43,12 +44,15 @@ class UnitReader:
         if not (is_approved or _is_finished(unit, target)):
             yield from self._places_in(unit, target, [(source, target)])
             return
-        sides = list(_segments(source, target))
-        left = [both for both in sides if not both[1].has_content]
-        if is_approved or not left:
+        sources, targets = _segments_of(source), _segments_of(target)
+        sides = [(sources[key], own) for key, own in targets.items() if key in sources]
+        left = [] if is_approved else [both for both in sides if not both[1].has_content]
+        if sources and targets and sources.keys() != targets.keys():
+            line = self._source.count("\n", 0, unit.begin) + 1
+            self.unaligned.append(f"line {line} (segments that one side lacks)")
+        elif not left:
             sides = [(source, target)]
-        else:
-            yield from self._places_in(unit, target, left)
+        yield from self._places_in(unit, target, left)
         self._add_pairs(unit, target, sides)
 
     def _new_target(self, unit: Element, source: Element) -> Element:
@@ -121,12 +125,10 @@ class UnitReader:
                 self.pairs.append(Pair(*pair, self._context_of(unit), not is_read))
 
 
-def _segments(source: Element, target: Element) -> Iterator[tuple[Element, Element]]:
-    """Yields the segments of a source, each with the one of the target of the same number."""
-    of_target = {mrk.attribute("mid"): mrk for mrk in target.children if mrk.name == "mrk"}
-    for mrk in source.children:
-        if mrk.name == "mrk" and (own := of_target.get(mrk.attribute("mid"))):
-            yield mrk, own
+def _segments_of(element: Element) -> dict[str, Element]:
+    """Returns the segments of a source or target, by their numbers, in their order."""
+    segments = (mrk for mrk in element.children if mrk.name == "mrk")
+    return {number: mrk for mrk in segments if (number := mrk.attribute("mid"))}
 
 
 def _state_in(unit: Element, target: Element) -> str:
