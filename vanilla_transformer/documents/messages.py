@@ -18,7 +18,7 @@ from vanilla_transformer.documents.marked_text import (
     has_letters,
     split_edges,
 )
-from vanilla_transformer.documents.places import Document
+from vanilla_transformer.documents.places import Document, FileText
 
 _NUMBER = re.compile(r"%\d+\$[^\s%]")
 _CHOICE = r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,(?:\s*offset:\s*\d+)?"
@@ -43,25 +43,18 @@ class MessageDocument(Document):
         if lowered_source is not None:
             self.pairs = [pair_without_keys(pair, lowered_source) for pair in self.pairs]
         self._numbers = list(accumulate(row.begins for row in rows))
-        self._messages = [
-            _Choices(row.text, "java-format" in row.flags)
-            if re.search(_CHOICE, row.text.text) or "java-format" in row.flags
-            else KeyText(row, lowered_source)
-            for row in rows
-        ]
-        self.compared = [
-            *document.compared,
-            *(
-                f"{row.location} (no valid ICU message)"
-                for message, row in zip(self._messages, rows, strict=True)
-                if isinstance(message, _Choices) and not message.branches
-            ),
-        ]
-        self.rows = [
-            replace(row, text=text, begins=row.begins and not index)
-            for message, row in zip(self._messages, rows, strict=True)
-            for index, text in enumerate(message.texts)
-        ]
+        self._messages: list[_Choices | KeyText] = []
+        self.rows, self.compared = list[FileText](), list(document.compared)
+        for row in rows:
+            is_of_java = "java-format" in row.flags
+            message: _Choices | KeyText = KeyText(row, lowered_source)
+            if is_of_java or re.search(_CHOICE, row.text.text):
+                message = _Choices(row.text, is_of_java)
+                if not message.branches:
+                    self.compared.append(f"{row.location} (no valid ICU message)")
+            self._messages.append(message)
+            for index, text in enumerate(message.texts):
+                self.rows.append(replace(row, text=text, begins=row.begins and not index))
 
     def write(self, outputs: Translations, language: str | None = None) -> bytes:
         """As for `Document`."""
@@ -98,7 +91,11 @@ class MessageDocument(Document):
             written.append(text and replace(text, is_doubtful=are_doubtful, is_known=are_known))
         rows = list(zip(self._numbers, written, strict=True))
         left = {number for number, text in rows if text is None}
-        return [None if number in left else text for number, text in rows]
+        doubtful = {number for number, text in rows if text and text.is_doubtful}
+        return [
+            text and replace(text, is_doubtful=number in doubtful) if number not in left else None
+            for number, text in rows
+        ]
 
 
 class _Branch(NamedTuple):

@@ -53,6 +53,7 @@ class Place(FileText):
 
     Attributes:
         begin, end: The span of this part in the file.
+        before: The length of what is in this part before the text, such as comments.
         rewrites: Whether an output is written even where it equals the text.
         escape: Writes text so that it is no markup.
         encode: Writes text and tags as strings of the format are written.
@@ -60,6 +61,7 @@ class Place(FileText):
 
     begin: int = 0
     end: int = 0
+    before: int = 0
     rewrites: bool = False
     escape: Callable[[str], str] = str
     encode: Callable[[str], str] = str
@@ -89,8 +91,8 @@ class Document(ABC):
         language: The language of the translations, as the file names it. "": it does not.
         pairs: The texts that are translated already, as a memory has them.
         marks_doubt: Whether the file can say that a translation is to be checked.
-        compared: The texts that stay, each with its place: the file compares with them, or they are
-            no valid messages.
+        compared: The texts that stay, each with its place: the file compares with them, they are no
+            valid messages, or the target lacks their segments.
         lowered_source: The file in small letters, if texts of it may have a sign before the letter
             of a key.
     """
@@ -131,7 +133,7 @@ class FileTemplate(Document):
         self.rows = self._places = [
             replace(
                 place,
-                location=f"line {bisect_right(breaks, place.begin) + 1}",
+                location=f"line {bisect_right(breaks, place.begin + place.before) + 1}",
                 part=source[place.begin : place.end],
             )
             for place in places

@@ -3,11 +3,11 @@
 import codecs
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from gettext import c2py
 
 from vanilla_transformer.documents.marked_text import TextTranslation, Translations, split_text
-from vanilla_transformer.documents.places import FileTemplate, Place, decode_text, whole_of
+from vanilla_transformer.documents.places import FileTemplate, Place, decode_text
 from vanilla_transformer.text.edits import Edit, Span, apply_edits
 from vanilla_transformer.text.memory import Pair
 
@@ -57,41 +57,32 @@ class PoFile(FileTemplate):
         source = decode_text(content, encoding)
         position = int(source.startswith("\ufeff"))
         self.lowered_source, self.pairs = source.lower(), list[Pair]()
-        self._messages: list[tuple[re.Match[str], list[Place]]] = []
+        self._line_break, places = "\r\n" if "\r\n" in source else "\n", list[Place]()
         self._header = _header_in(source)
         header = source[slice(*self._header)]
         rule, language = _PLURALS.search(_text_of(header)), _LANGUAGE.search(header)
         forms = list(map(c2py(rule[1] if rule else "n != 1"), _COUNTED))
         while match := _MESSAGE.match(source, position):
-            places = enumerate(_places(match, forms))
-            row = [replace(place, begins=not index) for index, place in places]
-            self._messages.append((match, row))
+            places += _places(match, forms, self._line_break)
             self.pairs += _pairs(match, forms)
             position = match.end()
         wrong = _TOKENS.match(source, position).end()  # type: ignore[union-attr]  # it also matches the empty string
         if not re.compile(_SPACE, re.VERBOSE).fullmatch(source, position):
             line = source.count("\n", 0, wrong if wrong < len(source) else position) + 1
             raise ValueError(f"line {line}: no message of gettext.")
-        in_all = [place for _, places in self._messages for place in places]
-        super().__init__(source, in_all, encoding)
+        super().__init__(source, places, encoding)
         self.language = language[1] if language else ""
 
     def write(self, outputs: Translations, language: str | None = None) -> bytes:
         """As for `Document`; a message has an output for each of its forms, or none."""
-        remaining, edits = iter(outputs), list[Edit]()
-        for message, places in self._messages:
-            row = [output for _ in places if (output := next(remaining))]
-            edits += _edits(message, places, row) if row else ()
-        line_break = "\r\n" if "\r\n" in self._source else "\n"
-        edits = [replace(edit, text=edit.text.replace("\n", line_break)) for edit in edits]
-        begin, end = self._header
-        before, header = self._source[:begin], self._source[begin:end]
-        behind = apply_edits(self._source, edits, end)
+        written, (begin, end) = self.join(outputs), self._header  # before all texts
+        before, header, behind = written[:begin], written[begin:end], written[end:]
         if language and not self.language:
             line = f"Language: {language.replace('-', '_')}"
             header, count = _LANGUAGE.subn(line, header, 1)
             if not count:
-                header = _CHARSET.sub(lambda found: f'{line}\\n"{line_break}"{found[0]}', header, 1)
+                line = f'{line}\\n"{self._line_break}"'
+                header = _CHARSET.sub(lambda found: line + found[0], header, 1)
         if outputs:
             header = header.replace("charset=CHARSET", "charset=UTF-8", 1)
         try:
@@ -101,14 +92,35 @@ class PoFile(FileTemplate):
             return f"{before}{header}{behind}".encode()
 
 
-def _places(message: re.Match[str], forms: Sequence[int]) -> Iterator[Place]:
+@dataclass(frozen=True, kw_only=True)
+class _Form(Place):
+    """A translation of a message; the first one that is asked begins with the comments."""
+
+    message: re.Match[str]
+    line_break: str
+
+    def write(self, whole: TextTranslation) -> str:
+        """As for `Place`."""
+        file, strings = self.message.string, self.begin + self.before
+        edits = list(_comment_edits(self.message, whole.is_doubtful)) if self.begins else []
+        old, new = file[strings : self.end], _strings_of(whole.write())
+        if not whole.is_doubtful or _text_of(old) != _text_of(new):
+            edits.append(Edit(strings, self.end, new))
+        edits = [replace(edit, text=edit.text.replace("\n", self.line_break)) for edit in edits]
+        return apply_edits(file, edits, self.begin, self.end)
+
+
+def _places(message: re.Match[str], forms: Sequence[int], line_break: str) -> Iterator[Place]:
     """Yields the translations of a message that are empty or fuzzy."""
     flags, context = _flags_of(message), _text_of(message["context"] or "")
-    for span, source, target, form in _translations(message, forms):
-        if target and "fuzzy" not in flags:
-            continue
-        fields = {"context": context + form, "flags": flags, "encode": _strings_of}
-        yield from Place.find(span, split_text(source), rewrites=True, **fields)
+    fields = {"flags": flags, "rewrites": True, "message": message, "line_break": line_break}
+    first = begin = message.start("comments")
+    for (start, end), source, target, form in _translations(message, forms):
+        if not target or "fuzzy" in flags:
+            own = {"context": context + form, "begins": begin == first, "before": start - begin}
+            for place in _Form.find((begin, end), split_text(source), **own, **fields):
+                yield place
+                begin = end
 
 
 def _pairs(message: re.Match[str], forms: Sequence[int]) -> Iterator[Pair]:
@@ -173,26 +185,15 @@ def _comments_of(kind: str, message: re.Match[str]) -> str:
     return "\n".join(text for sign, text in _COMMENT.findall(message["comments"]) if sign == kind)
 
 
-def _edits(
-    message: re.Match[str], places: Sequence[Place], outputs: Sequence[TextTranslation]
-) -> Iterator[Edit]:
-    """Yields the edits that write the outputs of a message, in order."""
-    is_doubtful = any(output.is_doubtful for output in outputs)
-    # A message that stays fuzzy keeps its former source, whose translation was a person's.
-    if not (is_doubtful and "fuzzy" in _flags_of(message)):
-        yield from _without_fuzzy(message)
-        if is_doubtful:
-            behind = message.end("comments")
-            yield Edit(behind, behind, "#, fuzzy\n")
-    for place, output in zip(places, outputs, strict=True):
-        old, new = message.string[place.begin : place.end], place.write(whole_of(output))
-        if not is_doubtful or _text_of(old) != _text_of(new):
-            yield Edit(place.begin, place.end, new)
+def _comment_edits(message: re.Match[str], is_doubtful: bool) -> Iterator[Edit]:
+    """Yields the edits of comments for an output: of the flag `fuzzy`, and of the former message.
 
-
-def _without_fuzzy(message: re.Match[str]) -> Iterator[Edit]:
-    """Yields the edits that take the flag `fuzzy` and the former message out of comments."""
-    if "fuzzy" not in _flags_of(message):
+    A message that stays fuzzy keeps its former source, whose translation was a person's.
+    """
+    is_fuzzy, behind = "fuzzy" in _flags_of(message), message.end("comments")
+    if is_doubtful and not is_fuzzy:
+        yield Edit(behind, behind, "#, fuzzy\n")
+    if is_doubtful or not is_fuzzy:
         return
     for comment in _COMMENT.finditer(message.string, *message.span("comments")):
         flags = [flag.strip() for flag in comment[2].split(",")]

@@ -41,7 +41,7 @@ class XmlFile(FileTemplate):
                     self.compared.append(place.text.text)
                 elif not is_fixed(place.text.text):
                     places.append(replace(place, name=element.text_name))
-        self.compared += units.unaligned
+        self.compared += units.left
         super().__init__(source, places, encoding)
         self.pairs, self.marks_doubt = units.pairs, bool(schema.target)
         self.lowered_source = source.lower() if schema.has_keys else None

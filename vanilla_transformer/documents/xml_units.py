@@ -25,12 +25,12 @@ class UnitReader:
 
     Attributes:
         pairs: The texts that are translated already.
-        unaligned: The places of units with segments that one side lacks, which stay.
+        left: The places of units whose targets lack segments, which stay.
     """
 
     def __init__(self, reader: BlockReader) -> None:
         self._reader, self._source, self._target = reader, reader.source, reader.schema.target
-        self.pairs, self.unaligned = list[Pair](), list[str]()
+        self.pairs, self.left = list[Pair](), list[str]()
 
     def places_of(self, unit: Element) -> Iterator[Place]:
         """Yields the places of the texts of a unit that are to be translated."""
@@ -47,10 +47,10 @@ class UnitReader:
         sources, targets = _segments_of(source), _segments_of(target)
         sides = [(sources[key], own) for key, own in targets.items() if key in sources]
         left = [] if is_approved else [both for both in sides if not both[1].has_content]
-        if sources and targets and sources.keys() != targets.keys():
+        if targets and sources.keys() - targets.keys() and not is_approved:
             line = self._source.count("\n", 0, unit.begin) + 1
-            self.unaligned.append(f"line {line} (segments that one side lacks)")
-        elif not left:
+            self.left.append(f"line {line} (segments that the target lacks)")
+        if not left and (not sources or not targets or sources.keys() == targets.keys()):
             sides = [(source, target)]
         yield from self._places_in(unit, target, left)
         self._add_pairs(unit, target, sides)
