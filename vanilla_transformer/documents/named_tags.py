@@ -26,9 +26,7 @@ def name_tags(marked: MarkedText) -> tuple[MarkedText, Names]:
     """Returns a text with placeholders for the tags that stand for a word, and these tags."""
     text, items, names = marked.text, list[Item](), dict[str, list[Tag]]()
     free, name = free_names(text), ""
-    for item in marked.parts():
-        if item == "":
-            continue
+    for item in (part for part in marked.parts() if part):
         if isinstance(item, str) or not _stands_for_word(text, item):
             items.append(item)
         elif items[-1:] == [name]:  # directly behind another one
@@ -37,8 +35,6 @@ def name_tags(marked: MarkedText) -> tuple[MarkedText, Names]:
             name = next(free)
             names[name] = [item]
             items.append(name)
-    if not names:
-        return marked, {}
     return MarkedText.of(items, marked.edges), names
 
 
