@@ -67,20 +67,16 @@ class MessageDocument(Document):
 
         Where one of the texts of a message stays, all of them stay.
         """
-        remaining, joined = iter(outputs), self._joined(outputs)
-        written = [
-            text and output
-            for message, text in zip(self._messages, joined, strict=True)
-            for output in islice(remaining, len(message.texts))
-        ]
+        remaining = iter(outputs)
+        rows = [list(islice(remaining, len(message.texts))) for message in self._messages]
+        joined = self._joined(rows)
+        written = [text and one for text, row in zip(joined, rows, strict=True) for one in row]
         return self._document.write(joined, language), written
 
-    def _joined(self, outputs: Translations) -> list[TextTranslation | None]:
-        """Returns the output of each row of the file: a message, or one form of it."""
-        remaining = iter(outputs)
+    def _joined(self, rows: Sequence[Translations]) -> list[TextTranslation | None]:
+        """Returns the output of each message, or of one form of it, from those of its texts."""
         written: list[TextTranslation | None] = []
-        for message in self._messages:
-            row = list(islice(remaining, len(message.texts)))
+        for message, row in zip(self._messages, rows, strict=True):
             known = [output for output in row if output]  # the others are cut off
             parts, text = {output.part for output in known}, None
             if known and known == row:
@@ -89,12 +85,12 @@ class MessageDocument(Document):
             are_doubtful = any(output.is_doubtful for output in known)
             are_known = all(output.is_known for output in known)
             written.append(text and replace(text, is_doubtful=are_doubtful, is_known=are_known))
-        rows = list(zip(self._numbers, written, strict=True))
-        left = {number for number, text in rows if text is None}
-        doubtful = {number for number, text in rows if text and text.is_doubtful}
+        forms = list(zip(self._numbers, written, strict=True))
+        left = {number for number, text in forms if text is None}
+        doubtful = {number for number, text in forms if text and text.is_doubtful}
         return [
             text and replace(text, is_doubtful=number in doubtful) if number not in left else None
-            for number, text in rows
+            for number, text in forms
         ]
 
 

@@ -221,8 +221,7 @@ def _answer(text: MarkedText, use: MemoryUse | None) -> TextTranslation | None:
     if use is None or use.answer is None:
         return None
     marked, is_exact = _with_tags_of(text, use.answer), use.suggestion.is_exact
-    if marked is None and is_exact:
-        marked = _with_own_tags(text, use.answer)
+    marked = marked or (_with_own_tags(text, use.answer) if is_exact else None)
     return marked and replace(marked, is_known=True, is_doubtful=not is_exact)
 
 
