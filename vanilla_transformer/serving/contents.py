@@ -13,6 +13,7 @@ from fastapi import Request
 
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.html import places_of_html
+from vanilla_transformer.documents.messages import MessageDocument
 from vanilla_transformer.documents.places import Document, FileTemplate
 from vanilla_transformer.documents.translation import (
     MarkedJob,
@@ -164,7 +165,7 @@ class Pages(Contents[FileTemplate, MarkedJob]):
 
 
 @dataclass(frozen=True)
-class File(Contents[Document, MarkedJob]):
+class File(Contents[MessageDocument, MarkedJob]):
     """A file, whose document is the only item.
 
     Attributes:
