@@ -199,7 +199,7 @@ class PairEncoder:
     ) -> None:
         self.tokenizer, self.limits, self.directions = tokenizer, limits, directions
         self.num_ids = max(len(tokenizer), len(target_side(tokenizer)))
-        self._sides: dict[tuple[str, str | None], _Side] = {}
+        self._views: dict[tuple[str, str | None], Any] = {}
         self._truncated = Counter[str]()
 
     def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
@@ -212,19 +212,19 @@ class PairEncoder:
             "target": [direction.target for direction in directions],
         }
 
-        def encode(side: str, method: Callable[[_Side, list[str]], list[R]]) -> list[R]:
+        def encode(side: str, method: Callable[[str, Any, list[str]], list[R]]) -> list[R]:
             return map_grouped(
                 texts[side],
                 languages[side],
-                lambda language, some: method(self._side(side, language), some),
+                lambda language, some: method(side, self._view(side, language), some),
             )
 
         if LINKS not in batch:
-            source, target = (encode(side, _Side.ids_of) for side in texts)
+            source, target = (encode(side, self._ids) for side in texts)
             return {"input_ids": source, "labels": target}
         ids, words, links = [], [], []
         for side in texts:
-            encoded = encode(side, _Side.ids_and_words_of)
+            encoded = encode(side, self._ids_and_words)
             ids.append([row[0] for row in encoded])
             words.append([row[1] for row in encoded])
         words[0] = [
@@ -235,48 +235,39 @@ class PairEncoder:
             links.append(token_links(parse_links(line), *of_pair))
         return {"input_ids": ids[0], "labels": ids[1], LINKS: links}
 
-    def _side(self, name: str, language: str | None) -> "_Side":
-        if (name, language) not in self._sides:
-            view = {"source": in_language, "target": target_side}[name](self.tokenizer, language)
-            side = _Side(name, view, self.limits[name], self._truncated)
-            self._sides[name, language] = side
-        return self._sides[name, language]
+    def _view(self, side: str, language: str | None) -> Any:
+        """Returns the tokenizer of a side and language."""
+        if (side, language) not in self._views:
+            make = {"source": in_language, "target": target_side}[side]
+            self._views[side, language] = make(self.tokenizer, language)
+        return self._views[side, language]
+
+    def _ids(self, side: str, view: Any, texts: list[str]) -> list[list[int]]:
+        """Returns the ids of texts; the tokenizer truncates a text that is too long."""
+        ids: list[list[int]]
+        if hasattr(view, "batch_ids"):  # the fastest encoder without a limit of length
+            ids = view.batch_ids(texts, side=side)
+        else:
+            ids = call_tokenizer(view, side, texts, truncation=False)["input_ids"]
+        limit = self.limits[side]
+        if limit and (long := [index for index, row in enumerate(ids) if len(row) > limit]):
+            self._truncated[side] += len(long)
+            some = [texts[index] for index in long]
+            cut = call_tokenizer(view, side, some, truncation=True, max_length=limit)["input_ids"]
+            for index, row in zip(long, cut, strict=True):
+                ids[index] = row
+        return ids
+
+    def _ids_and_words(
+        self, side: str, view: Any, texts: list[str]
+    ) -> list[tuple[list[int], list[range]]]:
+        """Returns the ids of texts, and the words of their tokens."""
+        ids, limit = self._ids(side, view, texts), self.limits[side]
+        encoding = call_tokenizer(view, side, texts, truncation=bool(limit), max_length=limit)
+        return list(zip(ids, words_of_encoding(view, texts, encoding, side), strict=True))
 
     def take_counts(self) -> dict[str, int]:
         """Returns how many texts of each side were truncated since the last call."""
         truncated = {name: self._truncated[name] for name in self.limits}
         self._truncated.clear()
         return truncated
-
-
-class _Side:
-    """Encodes the texts of one side and language, and counts the truncated ones."""
-
-    def __init__(
-        self, name: str, tokenizer: Any, limit: int | None, truncated: Counter[str]
-    ) -> None:
-        self.name, self.tokenizer, self.limit, self.truncated = name, tokenizer, limit, truncated
-        self.call = partial(call_tokenizer, tokenizer, name)
-
-    def ids_of(self, texts: list[str]) -> list[list[int]]:
-        """Returns the ids of texts; the tokenizer truncates a text that is too long."""
-        ids: list[list[int]]
-        if hasattr(self.tokenizer, "batch_ids"):  # the fastest encoder without a limit of length
-            ids = self.tokenizer.batch_ids(texts, side=self.name)
-        else:
-            ids = self.call(texts, truncation=False)["input_ids"]
-        limit = self.limit
-        if limit and (long := [index for index, row in enumerate(ids) if len(row) > limit]):
-            self.truncated[self.name] += len(long)
-            some = [texts[index] for index in long]
-            cut = self.call(some, truncation=True, max_length=limit)["input_ids"]
-            for index, row in zip(long, cut, strict=True):
-                ids[index] = row
-        return ids
-
-    def ids_and_words_of(self, texts: list[str]) -> list[tuple[list[int], list[range]]]:
-        """Returns the ids of texts, and the words of their tokens."""
-        ids = self.ids_of(texts)
-        encoding = self.call(texts, truncation=bool(self.limit), max_length=self.limit)
-        words = words_of_encoding(self.tokenizer, texts, encoding, self.name)
-        return list(zip(ids, words, strict=True))
