@@ -91,8 +91,9 @@ def load_parallel_data(
                 add_cased_copies(rows, args.case_augment, entry.tag)
                 for entry, rows in zip(entries, used, strict=True)
             ]
-            sizes = {entry.name: len(rows) for entry, rows in zip(entries, parts, strict=True)}
-            shares = shares_of(args.entries, sizes, args.corpora_temperature)  # copies count
+            named = zip(entries, parts, strict=True)
+            sizes = {entry.name: len(rows) for entry, rows in named if entry.name}
+            shares = shares_of(entries, sizes, args.corpora_temperature)  # copies count
             of_size = {name: size / sum(sizes.values()) for name, size in sizes.items()}
             reports = [
                 CorpusReport(
