@@ -100,7 +100,10 @@ class BatchOptions:
 
     _argument_group_name = "computation"
 
-    batch_tokens: int = option("largest size of a batch, in tokens with padding", 4096, ge=1)
+    batch_tokens: int | None = option(
+        "largest size of a batch, in tokens with padding (default: 1024 on a CPU, 4096 on a GPU)",
+        ge=1,
+    )
     device: str | None = option(
         "cpu, cuda, cuda:1, ... (default: a GPU if there is one)", metavar="DEVICE"
     )

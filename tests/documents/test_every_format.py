@@ -397,7 +397,7 @@ CHANGES = {
 class Changing:
     """An engine that changes what it reads."""
 
-    name = "changing"
+    name, batch_tokens = "changing", 1024
 
     def __init__(self, tokenizer, change):
         self.tokenizer, self.change = tokenizer, change

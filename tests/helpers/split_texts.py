@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from vanilla_transformer.inference.engine_choice import Engines
 from vanilla_transformer.inference.options import TranslateOptions
 
-NO_MODEL = Engines(SimpleNamespace(problems=lambda search: []))
+NO_MODEL = Engines(SimpleNamespace(problems=lambda search: [], batch_tokens=1024))
 
 
 def split_by(translator, text, **options):

@@ -18,7 +18,7 @@ ALONE = ["{name}", "https://a.org/b?c=d", "%s", "😀, 😀", "%s\u00a0%d", "�
 class Writing:
     """An engine that writes a text for each source, and finds no end for long ones."""
 
-    name = "writing"
+    name, batch_tokens = "writing", 1024
 
     def __init__(self, tokenizer, outputs=("now",), longest=100):
         self.tokenizer, self.outputs, self.longest, self.sources = tokenizer, outputs, longest, []

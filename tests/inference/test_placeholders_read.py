@@ -17,7 +17,7 @@ TEXTS = ["open the file now ( ) . , ; a b c d e", "- / : % $ { } _ s n 0 1"]
 class Copying:
     """An engine that writes the tokens of a source, those of placeholders from behind."""
 
-    name = "copying"
+    name, batch_tokens = "copying", 1024
 
     def __init__(self, tokenizer, change=lambda places: places):
         self.tokenizer, self.change, self.sources = tokenizer, change, []

@@ -13,7 +13,7 @@ from transformers import GenerationConfig
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.files.loading import load_model
 from vanilla_transformer.inference.constrained import search_with_terms
-from vanilla_transformer.inference.engine import Hypothesis
+from vanilla_transformer.inference.engine import Hypothesis, usual_batch_tokens
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import least_risk, metric_by_name
 from vanilla_transformer.inference.segments import Output
@@ -584,3 +584,10 @@ def test_wrong_texts_and_engines_are_refused(trained, engines):
         Translator.from_pretrained(str(trained), "marian")
     with pytest.raises(ValueError, match="int3"):
         Translator.from_pretrained(str(trained), "ctranslate2", "cpu", compute_type="int3")
+
+
+def test_batches_have_the_size_of_the_device_or_of_the_option(engines):
+    for translator in engines.values():
+        assert translator.call_of(TranslateOptions()).batch_tokens == 1024
+        assert translator.call_of(TranslateOptions(batch_tokens=77)).batch_tokens == 77
+    assert (usual_batch_tokens("cpu"), usual_batch_tokens("cuda")) == (1024, 4096)

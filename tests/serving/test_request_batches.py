@@ -2,12 +2,12 @@
 
 import asyncio
 import threading
+from typing import NamedTuple
 
 import pytest
 
 from vanilla_transformer.serving.batching import Batcher
 from vanilla_transformer.serving.monitoring import Metrics
-from vanilla_transformer.serving.settings import Computation
 
 
 class Model:
@@ -17,11 +17,11 @@ class Model:
         self.begun, self.allowed = threading.Event(), threading.Event()
         self.batches = []
 
-    def __call__(self, segments, search):
+    def __call__(self, segments, call):
         self.batches.append([tuple(one) for one in segments])
         self.begun.set()
         assert self.allowed.wait(60)
-        return [(search, *one) for one in segments]
+        return [(call.name, *one) for one in segments]
 
 
 @pytest.fixture
@@ -29,13 +29,20 @@ def model():
     return Model()
 
 
-async def run_all(model, jobs, metrics=None, **options):
+class Call(NamedTuple):
+    name: str
+    batch_tokens: int
+
+
+async def run_all(model, jobs, metrics=None, batch_tokens=8, workers=1):
     """Runs a first job alone, and the others when it is being computed."""
-    computation = Computation(**{"batch_tokens": 8, **options})
-    batcher = Batcher(model, computation, metrics or Metrics(), "toy")
-    first = asyncio.ensure_future(batcher.run([(0,)], "first"))
+    batcher = Batcher(model, workers, metrics or Metrics(), "toy")
+    first = asyncio.ensure_future(batcher.run([(0,)], Call("first", batch_tokens)))
     await asyncio.to_thread(model.begun.wait)
-    tasks = [asyncio.ensure_future(batcher.run(segments, call)) for segments, call in jobs]
+    tasks = [
+        asyncio.ensure_future(batcher.run(segments, Call(name, batch_tokens)))
+        for segments, name in jobs
+    ]
     await asyncio.sleep(0)
     model.allowed.set()
     found = await asyncio.gather(*tasks, return_exceptions=True)

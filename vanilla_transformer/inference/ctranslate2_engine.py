@@ -16,7 +16,7 @@ from vanilla_transformer.files.atomic_files import explained_full_disk, replaced
 from vanilla_transformer.files.file_contents import content_digest
 from vanilla_transformer.files.loading import load_weights
 from vanilla_transformer.files.model_directory import model_files
-from vanilla_transformer.inference.engine import Hypothesis, Ids, OnBatch
+from vanilla_transformer.inference.engine import Hypothesis, Ids, OnBatch, usual_batch_tokens
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import Search, needed_start, start_token_of
 from vanilla_transformer.tokenizer_sides import unnamed_ids
@@ -80,6 +80,7 @@ class CTranslate2Engine:
             inter_threads=workers,
             intra_threads=0,  # as many as `OMP_NUM_THREADS`
         )
+        self.batch_tokens = usual_batch_tokens(kind)
         self.end_id = end_token_of(config)
         self.source_tokens, self.target_tokens = vocabularies_of(config, tokenizer)
         rows = range(len(self.target_tokens))  # the export closes those without a token

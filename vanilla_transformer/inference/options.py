@@ -115,7 +115,10 @@ class TranslateOptions(LanguageOptions, KeptOptions, GenerationOptions, OutputOp
         metavar="FILE",
     )
     in_sentences: bool = option("translate each sentence alone, as in a document", False)
-    batch_tokens: int = option("largest size of a batch, in tokens with padding", 4096, ge=1)
+    batch_tokens: int | None = option(
+        "largest size of a batch, in tokens with padding (default: 1024 on a CPU, 4096 on a GPU)",
+        ge=1,
+    )
 
     @property
     def num_candidates(self) -> int | None:

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig
 
 from vanilla_transformer.inference.constrained import TermIds, WordJoins, with_terms
-from vanilla_transformer.inference.engine import Hypothesis, Ids, OnBatch
+from vanilla_transformer.inference.engine import Hypothesis, Ids, OnBatch, usual_batch_tokens
 from vanilla_transformer.model.configuration_vanilla_transformer import aligning_layer
 from vanilla_transformer.model.evaluation import banned_ids, evaluation_mode
 from vanilla_transformer.model.inputs import end_tokens_of, shift_right
@@ -34,6 +34,11 @@ class TransformersEngine:
         self.model, self.tokenizer = model, tokenizer
         rows = model.get_output_embeddings().out_features
         self.unnamed = [] if tokenizer is None else unnamed_ids(tokenizer, rows)
+
+    @property
+    def batch_tokens(self) -> int:
+        """Largest size of a batch if no option says it."""
+        return usual_batch_tokens(self.model.device.type)
 
     @cached_property
     def _word_joins(self) -> WordJoins:

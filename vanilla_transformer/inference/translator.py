@@ -338,12 +338,13 @@ class Translator:
     def call_of(self, options: TranslateOptions) -> Call:
         """Decides the search and the engine of a request."""
         search = self.search_of(options)
+        engine = self.engines.for_search(search)
         numbers = {"n_best": options.n_best, "candidates": options.num_candidates}
         return Call(
             search,
-            self.engines.for_search(search),
+            engine,
             options.details,
-            options.batch_tokens,
+            options.batch_tokens or engine.batch_tokens,
             given=options.given() | numbers,
         )
 
@@ -426,9 +427,11 @@ class Translator:
         search, engines = self.search_of(options), self.engines
         engine = engines.transformers if options.linked else engines.for_scores(search)
 
+        size = options.batch_tokens or engine.batch_tokens
+
         def compute(begin: FirstTokens, pairs: list[Output]) -> list[Output]:
             begun = replace(search, settings=with_first_token(search.settings, begin))
-            call = Call(begun, engine, options.details, options.batch_tokens)
+            call = Call(begun, engine, options.details, size)
             return (self.steps.link if options.linked else self.steps.score)(pairs, call)
 
         begins = [pair.segment.source.direction.begin for pair in pairs]

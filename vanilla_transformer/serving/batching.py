@@ -12,15 +12,15 @@ from collections import deque
 from collections.abc import Callable, Sequence, Sized
 from typing import Any
 
+from vanilla_transformer.inference.job import Call
 from vanilla_transformer.serving.errors import ComputationError
 from vanilla_transformer.serving.monitoring import Metrics
-from vanilla_transformer.serving.settings import Computation
 
 
 class QueuedRequest:
     """The segments of one request, and the call that computes them."""
 
-    def __init__(self, segments: Sequence[Sized], call: object) -> None:
+    def __init__(self, segments: Sequence[Sized], call: Call) -> None:
         self.segments, self.call = segments, call
         self.loop = asyncio.get_running_loop()
         self.done: asyncio.Future[list[Any]] = self.loop.create_future()
@@ -44,7 +44,7 @@ class Batcher:
     Args:
         compute: Computes the outputs of segments for one search; called from several threads if
             there are several workers.
-        settings: The size of a batch, and the workers.
+        workers: The number of threads.
         metrics: Counts the batches.
         model: Name of the model in the metrics.
     """
@@ -52,23 +52,23 @@ class Batcher:
     def __init__(
         self,
         compute: Callable[[list[Any], Any], list[Any]],
-        settings: Computation,
+        workers: int,
         metrics: Metrics,
         model: str,
     ) -> None:
-        self._compute, self._settings = compute, settings
+        self._compute = compute
         self._metrics, self._model = metrics, model
         self._requests: deque[QueuedRequest] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
         self._threads = [
             threading.Thread(target=self._work_until_closed, name=f"batches-{number}", daemon=True)
-            for number in range(settings.workers)
+            for number in range(workers)
         ]
         for thread in self._threads:
             thread.start()
 
-    async def run(self, segments: Sequence[Sized], call: object) -> list[Any]:
+    async def run(self, segments: Sequence[Sized], call: Call) -> list[Any]:
         """Computes the segments of a request.
 
         If the task of this call is cancelled, the segments that wait are dropped.
@@ -125,7 +125,7 @@ class Batcher:
         while turns:
             request = turns.popleft()
             longest = max(longest, len(request.segments[request.waiting[0]]))
-            if batch and longest * (len(batch) + 1) > self._settings.batch_tokens:
+            if batch and longest * (len(batch) + 1) > call.batch_tokens:
                 break
             batch.append((request, request.waiting.popleft()))
             if request.waiting:

@@ -112,7 +112,7 @@ class ServedModel:
                 self._metrics.characters.labels(name).inc(characters)
                 self._metrics.tokens.labels(name).inc(tokens)
                 with self._metrics.errors.labels(name).count_exceptions(ComputationError):
-                    batcher = loaded.batcher(name, self._computation, self._metrics)
+                    batcher = loaded.batcher(name, self._computation.workers, self._metrics)
                     computed = await batcher.run(split.segments, job.call)
                 rows = await run_beside(self._helpers, translator.joiner.join, job, split, computed)
         return Answer(planned, rows, tokens, seconds)

@@ -49,11 +49,11 @@ class Loaded:
         self.translator = translator
         self._batchers: dict[str, Batcher] = {}
 
-    def batcher(self, model: str, computation: Computation, metrics: Metrics) -> Batcher:
+    def batcher(self, model: str, workers: int, metrics: Metrics) -> Batcher:
         """Returns the batches of a model, by its name."""
         if model not in self._batchers:
             compute = self.translator.segment_translator.translate
-            self._batchers[model] = Batcher(compute, computation, metrics, model)
+            self._batchers[model] = Batcher(compute, workers, metrics, model)
         return self._batchers[model]
 
     def close(self, timeout: float | None = None) -> None:
