@@ -1,11 +1,11 @@
 """How far a long work is: a bar on a terminal, and elsewhere a line at most once a minute."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from logging import DEBUG, NOTSET, WARNING, Handler, LogRecord, disable, getLogger
 from time import monotonic
-from typing import Self
+from typing import Self, TypeVar
 
 from huggingface_hub.utils.tqdm import enable_progress_bars
 from tqdm.auto import tqdm
@@ -14,6 +14,8 @@ from transformers.utils.import_utils import is_in_notebook
 
 SECONDS_BETWEEN_LINES = 60.0
 """How often a work that is not watched on a terminal reports, at most."""
+
+Item = TypeVar("Item")
 
 _SECONDS_BETWEEN_NOTES = 1.0
 _BAR_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
@@ -164,3 +166,11 @@ class Progress:
         self._bar.close()
 
     __exit__ = close
+
+
+def with_progress(items: Collection[Item], unit: str, work: str) -> Iterator[Item]:
+    """Yields items, and shows how many are done."""
+    with Progress(len(items), unit, work=work, seconds_to_first_line=10.0) as progress:
+        for done, item in enumerate(items, 1):
+            yield item
+            progress.update(done)

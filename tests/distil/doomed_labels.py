@@ -18,5 +18,5 @@ if __name__ == "__main__":
     labels = Labels(Path(path), teacher, False, ())
     labels.ask(texts)
     Path(path).with_suffix(".tsv").write_text(
-        "".join(f"{text}\t{labels.answers[text].output}\n" for text in texts)
+        "".join(f"{text}\t{labels.answers[text]}\n" for text in texts)
     )

@@ -116,7 +116,7 @@ def test_a_fault_that_passes_loses_no_text(name, tmp_path):
     with endpoint(misbehave) as (address, asked):
         labels = Labels(tmp_path / "answers.jsonl", chat_teacher(address, 1), False, ())
         labels.ask(TEXTS)
-    assert [labels.answers[text].output for text in TEXTS] == [text.upper() for text in TEXTS]
+    assert [labels.answers[text] for text in TEXTS] == [text.upper() for text in TEXTS]
     assert labels.failed == {}
     assert labels.tokens == (7 * 40, 3 * 40)
     assert asked == Counter(TEXTS) + Counter(["text 7"])  # no other text twice
@@ -189,4 +189,4 @@ def test_parts_that_stay_are_set_apart(tmp_path):
         labels = Labels(tmp_path / "answers.jsonl", chat_teacher(address), True, ())
         labels.ask(["save %d files to {path} [1]", "plain"])
     assert asked.keys() == {"save [2] files to [3] [1]", "plain"}
-    assert labels.answers["save %d files to {path} [1]"].output == "SAVE %d FILES TO {path} [1]"
+    assert labels.answers["save %d files to {path} [1]"] == "SAVE %d FILES TO {path} [1]"

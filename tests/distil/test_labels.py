@@ -1,7 +1,10 @@
 """Which texts are asked, and which answers are dropped."""
 
+from itertools import count
+
 import pytest
 
+from vanilla_transformer import progress
 from vanilla_transformer.distil.filters import judged
 from vanilla_transformer.distil.labels import choose_texts, covering_sample
 
@@ -91,3 +94,16 @@ def test_chatter_refusals_and_answers_of_many_texts_are_dropped():
     refusal = "Desculpe, mas não posso ajudar com isso."
     texts = dict.fromkeys(["Kill the process", "Kill the child", "Kill the parent"], refusal)
     assert {*judged(texts, ("en", "pt")).values()} == {"of many texts"}
+
+
+@pytest.mark.parametrize(
+    ("work", "begin"),
+    [
+        (lambda: choose_texts(TEXTS, [], 40, None), "Comparing with held-out texts: 1 of "),
+        (lambda: judged(dict(zip(TEXTS, TEXTS, strict=True)), ("en", "pt")), "Filtering: 1 of "),
+    ],
+)
+def test_a_long_step_tells_how_far_it_is(work, begin, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "monotonic", count(step=10).__next__)  # 10 seconds for each text
+    work()
+    assert capsys.readouterr().err.startswith(begin)

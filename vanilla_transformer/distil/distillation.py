@@ -17,11 +17,7 @@ from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.distil.filters import judged
 from vanilla_transformer.distil.labels import Labels, choose_texts
 from vanilla_transformer.distil.options import Options
-from vanilla_transformer.distil.report import (
-    describe_report,
-    make_report,
-    write_card,
-)
+from vanilla_transformer.distil.report import describe_report, make_report, write_card
 from vanilla_transformer.distil.teachers import Teacher
 from vanilla_transformer.files.atomic_files import write_atomic
 from vanilla_transformer.files.directory_lock import locked_directory
@@ -62,7 +58,7 @@ def distil(
             saved = f"{len(labels.answers):,} of {len(wanted):,} answers are saved"
             print_message(f"{saved}: the same command goes on from there.")
             raise
-        answers = {t: str(row.output) for t in wanted if (row := labels.answers.get(t))}
+        answers = {text: labels.answers[text] for text in wanted if text in labels.answers}
         reasons = judged(answers, options.languages)
         accepted = {
             name: [(text, answers[text]) for text in split if reasons.get(text) == ""]
@@ -72,11 +68,8 @@ def distil(
             _write_rows(folder / f"{name}.tsv", rows)
         _check_answers(labels, len(wanted), len(answers), accepted)
         model = _train(options, accepted, command)
-        test = {text: (answers.get(text, ""), by_people) for text, by_people in references.items()}
-        test = test or {text: (answer, [answer]) for text, answer in accepted["test"]}
-        report = make_report(
-            labels, model, test, options.target_language, options.scores, bool(references)
-        )
+        references = references or {text: [answer] for text, answer in accepted["test"]}
+        report = make_report(options, labels, model, references)
         dropped = {text: (reason, answers[text]) for text, reason in reasons.items() if reason}
         report |= {"texts": counts, "failed": labels.failed, "dropped": dropped}
         report_file = options.folder / "report.json"
@@ -118,8 +111,8 @@ def _try_out(labels: Labels, wanted: Sequence[str]) -> Iterator[str]:
     share = len(left) / max(1, len(some))
     minutes = (monotonic() - began) * share / 60
     for text in some:
-        row = labels.answers.get(text)
-        yield f"{text}\t{row.output if row else f'(failed: {labels.failed[text]})'}"
+        failed = f"(failed: {labels.failed.get(text)})"
+        yield f"{text}\t{labels.answers.get(text, failed)}"
     paid = [share * (now - then) for now, then in zip(labels.tokens, before, strict=True)]
     cost = labels.cost(paid)
     yield f"{len(left):,} texts: {minutes:,.1f} minutes{cost}. The answers above are saved."

@@ -11,6 +11,7 @@ import regex
 from vanilla_transformer.data.filters import DENSE, active_filters, reasons_to_drop
 from vanilla_transformer.distil.teachers import Answer
 from vanilla_transformer.language_tags import Languages
+from vanilla_transformer.progress import with_progress
 from vanilla_transformer.text.edits import Edit, apply_edits
 from vanilla_transformer.text.kept import Copies, kept_spans
 from vanilla_transformer.text.repetition import repeats_itself
@@ -107,4 +108,5 @@ def judged(answers: Mapping[str, str], languages: Languages) -> dict[str, str]:
         of_many = "of many texts" if are_named and counts[answer] >= _OF_MANY else ""
         return next(own, of_many) or reason_of(text, answer, languages)
 
-    return {text: reason(text, answer) for text, answer in answers.items()}
+    pairs = with_progress(answers.items(), "answers", "Filtering")
+    return {text: reason(text, answer) for text, answer in pairs}

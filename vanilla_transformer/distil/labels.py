@@ -12,7 +12,7 @@ from vanilla_transformer.distil.filters import MaskedText, mask_parts
 from vanilla_transformer.distil.teachers import Answer, Teacher
 from vanilla_transformer.files.atomic_files import explained_full_disk
 from vanilla_transformer.files.file_contents import text_digest
-from vanilla_transformer.progress import Progress, print_message
+from vanilla_transformer.progress import Progress, print_message, with_progress
 
 PAUSES = (2, 10, 60)
 """Seconds before what has failed is tried again; after an answer they begin anew."""
@@ -39,7 +39,8 @@ def choose_texts(
     held = dict.fromkeys(text for split in splits.values() for text in split)
     memory = memory_of_sources(held, ())
     others = [text for text in unique if text not in held]
-    train = [text for text in others if not is_twin(memory, text)]
+    compared = with_progress(others, "texts", "Comparing with held-out texts")
+    train = [text for text in compared if not is_twin(memory, text)]
     if not train or not count:
         raise ValueError(f"{len(unique):,} different texts are too few: give thousands.")
     splits["train"] = train if most is None else covering_sample(train, most)
@@ -75,8 +76,9 @@ class Labels:
         path.touch()
         content = path.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
-        rows = map(json.loads, whole.splitlines())
-        self.answers = {text: Answer(output, "", tuple(paid)) for text, output, paid in rows}
+        rows = [json.loads(line) for line in whole.splitlines()]
+        self.answers: dict[str, str] = {text: output for text, output, _ in rows}
+        self._paid = [tuple(paid) for *_, paid in rows]
         self.failed = dict[str, str]()
         self.teacher, self._marks, self._price = teacher, marks, price
         self._path, self._stream = path, path.open("ab", buffering=0)
@@ -85,8 +87,7 @@ class Labels:
     @property
     def tokens(self) -> tuple[int, int]:
         """The numbers of input and output tokens of the teacher."""
-        paid = [answer.tokens for answer in self.answers.values()]
-        return sum(inputs for inputs, _ in paid), sum(outputs for _, outputs in paid)
+        return sum(inputs for inputs, _ in self._paid), sum(outputs for _, outputs in self._paid)
 
     def cost(self, tokens: Sequence[float]) -> str:
         """Describes tokens and their cost; "": there are none."""
@@ -132,13 +133,14 @@ class Labels:
     def _add(self, rows: Mapping[str, Answer]) -> None:
         """Writes answers in one piece, so that a model computes the same batches after a kill."""
         self.failed |= {text: row.reason for text, row in rows.items() if row.output is None}
-        good = {text: row for text, row in rows.items() if row.output is not None}
-        lines = ([text, row.output, row.tokens] for text, row in good.items())
+        good = [(text, row) for text, row in rows.items() if row.output is not None]
+        lines = ([text, row.output, row.tokens] for text, row in good)
         content = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode()
         with explained_full_disk(self._path):
             while content:  # a disk that is nearly full takes a part
                 content = content[self._stream.write(content) :]
-        self.answers |= good
+        self.answers |= {text: str(row.output) for text, row in good}
+        self._paid += [row.tokens for _, row in good]
 
     def has_failed(self, num_texts: int) -> bool:
         """Returns whether the teacher fails too often."""

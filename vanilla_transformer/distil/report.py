@@ -12,6 +12,7 @@ from huggingface_hub import ModelCard
 
 from vanilla_transformer.columns import with_languages
 from vanilla_transformer.distil.labels import Labels
+from vanilla_transformer.distil.options import Options
 from vanilla_transformer.files.atomic_files import write_atomic
 from vanilla_transformer.files.loading import load_model
 from vanilla_transformer.files.text_files import short_line
@@ -28,35 +29,32 @@ _FAR = 0.9
 
 
 def make_report(
-    labels: Labels,
-    model: Path,
-    test: Mapping[str, tuple[str, Sequence[str]]],
-    target: str | None,
-    metrics: Sequence[str],
-    has_references: bool,
+    options: Options, labels: Labels, model: Path, references: Mapping[str, Sequence[str]]
 ) -> dict[str, Any]:
     """Compares a student with its teacher.
 
     Args:
-        test: The teacher's answer to each text, and the references.
+        references: Those of each text of the test: by people, or answers of the teacher.
     """
-    texts, student = list(test), Translator.from_pretrained(model)
-    references = [list(each) for _, each in test.values()]
-    rows = Dataset.from_dict({"source": texts, "target": [each[0] for each in references]})
-    tokenizers = choose_score_tokenizers(with_languages(rows, (None, target)), metrics)
+    texts, student = list(references), Translator.from_pretrained(model)
+    rows = Dataset.from_dict({"source": texts, "target": [each[0] for each in references.values()]})
+    rows = with_languages(rows, (None, options.target_language))
+    tokenizers = choose_score_tokenizers(rows, options.scores)
     outputs = {"student": student.translate(texts)}
-    if has_references:
-        outputs["teacher"] = [answer for answer, _ in test.values()]
+    if options.test is not None:
+        outputs["teacher"] = [labels.answers.get(text, "") for text in texts]
     outputs["copying"] = texts
-    compared = compare_outputs(texts, outputs, references, metrics, tokenizers)
-    right = [index for index, each in enumerate(references) if texts[index] in each]
+    compared = compare_outputs(
+        texts, outputs, list(map(list, references.values())), options.scores, tokenizers
+    )
+    right = [index for index, text in enumerate(texts) if text in references[text]]
     changed = {
         name: sum(texts[index] != made[index] for index in right)
         for name, made in outputs.items()
         if right
     }
     return {
-        "references": "by people" if has_references else "answers of the teacher",
+        "references": "answers of the teacher" if options.test is None else "by people",
         "comparison": asdict(compared),
         "right texts": len(right),
         "right texts changed": changed,

@@ -45,9 +45,9 @@ def may_be_in(text: str, tag: str) -> bool:
 
 def is_unlikely(text: str, tag: str, odds: float) -> bool:
     """Returns whether another language is so many times likelier than one and its relatives."""
-    others = [share for label, share in _ranked(text) if not are_related(label, tag)]
-    own = sum(share for label, share in _ranked(text) if are_related(label, tag))
-    return odds * own < max(others)
+    ranked = _ranked(text)
+    own = sum(share for label, share in ranked if are_related(label, tag))
+    return odds * own < next(share for label, share in ranked if not are_related(label, tag))
 
 
 @lru_cache(maxsize=8192)
