@@ -45,12 +45,17 @@ def may_be_in(text: str, tag: str) -> bool:
 
 def is_unlikely(text: str, tag: str, odds: float) -> bool:
     """Returns whether another language is so many times likelier than one and its relatives."""
-    ranked = _ranked(text)
-    own = sum(share for label, share in ranked if are_related(label, tag))
-    return odds * own < next(share for label, share in ranked if not are_related(label, tag))
+    ranked, relatives = _ranked(text), _relatives(tag)
+    own = sum(share for label, share in ranked if label in relatives)
+    return odds * own < next(share for label, share in ranked if label not in relatives)
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=1024)
+def _relatives(tag: str) -> frozenset[str]:
+    """Returns the languages of the detector that are a language or relatives of it."""
+    return frozenset(label for label in _detector().labels if are_related(label, tag))
+
+
 def are_related(one: str, other: str) -> bool:
     """Returns whether a detector of languages may take one for the other: no, nb, nn; hr, bs, sr.
 
