@@ -34,8 +34,8 @@ _IMPORTS = {
         "files weights"
     ),
     "run": (
-        "names extras progress language_tags columns options command_line rules model search "
-        "tokenizer_sides text files batches data training inference"
+        "names extras progress language_tags columns grouping options command_line rules model "
+        "search tokenizer_sides text files batches data training inference"
     ),
     "adapt": (
         "names progress language_tags columns options rules model files data training interop "

@@ -9,6 +9,7 @@ from itertools import product
 from unicodedata import normalize
 
 import pytest
+from datasets import Dataset
 from programs import REPOSITORY
 
 from vanilla_transformer.inference.quality import (
@@ -172,7 +173,7 @@ def made_outputs(count, seed=None):
 
 def calibrated(folder, pairs):
     given, references = zip(*pairs, strict=True)
-    return calibrate(saved(folder), given, references, [None] * len(given))
+    return calibrate(saved(folder), given, Dataset.from_dict({"target": references}))
 
 
 def correlation_in(said):

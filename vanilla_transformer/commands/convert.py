@@ -128,13 +128,6 @@ class Options:
     torch: TorchOptions
 
 
-def _kind_of(source: str) -> str:
-    """Returns the kind that the files of a source tell, and says it."""
-    kind = recognised_kind(source)
-    print(f"{source} is of the kind {kind}.")
-    return kind
-
-
 def _options_of_kind(options: Options, kind: str) -> dict[str, Any]:
     """Returns the options that a kind takes, as far as they are given."""
     groups = (options.weights, options.torch)
@@ -166,7 +159,9 @@ def run(options: Options) -> None:
     """Converts the checkpoint and saves the model."""
     from vanilla_transformer.interop.funnel import convert
 
-    kind = options.kind or _kind_of(options.source)
+    kind = options.kind or recognised_kind(options.source)
+    if options.kind is None:
+        print(f"{options.source} is of the kind {kind}.")
     given = _options_of_kind(options, kind)
     done = convert(kind, options.source, options.output_dir, overwrite=options.overwrite, **given)
     path, model = options.output_dir, done.model

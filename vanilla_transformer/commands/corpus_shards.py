@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from io import StringIO
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import dask
 from distributed import Client, KilledWorker, LocalCluster, as_completed
@@ -23,7 +24,7 @@ from transformers import set_seed
 from vanilla_transformer.commands.files import MANIFEST, FileLines
 from vanilla_transformer.commands.program import describe_error
 from vanilla_transformer.commands.translation import Options, load_translator, print_outputs
-from vanilla_transformer.files.atomic_files import replaced_file, write_atomic
+from vanilla_transformer.files.atomic_files import write_atomic
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.files.file_contents import read_object
 from vanilla_transformer.files.model_directory import model_files
@@ -238,18 +239,6 @@ def _name_of_engine(work: _Work) -> str:
     return str(_load_for_worker(work).engine.name)
 
 
-@contextmanager
-def _open_part(path: Path) -> Iterator[TextIO]:
-    """Opens a part, which exists when it is whole and on the disk."""
-    with (
-        replaced_file(path) as unfinished,
-        unfinished.open("w", encoding="utf-8", newline="\n") as stream,
-    ):
-        yield stream
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
 def _translate_shard(work: _Work, engine: str, shard: Shard, lines: list[str]) -> None:
     if shard.path.exists():  # by a worker that died before it could say so
         return
@@ -260,5 +249,6 @@ def _translate_shard(work: _Work, engine: str, shard: Shard, lines: list[str]) -
             "packages, or give --engine."
         )
     set_seed(options.computation.seed + int(shard.path.stem))
-    with _open_part(shard.path) as stream:
-        print_outputs(translator, options, lines, stream, file=shard.file, first=shard.first)
+    stream = StringIO()
+    print_outputs(translator, options, lines, stream, file=shard.file, first=shard.first)
+    write_atomic(shard.path, stream.getvalue())

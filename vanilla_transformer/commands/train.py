@@ -24,7 +24,7 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.options import REQUIRED, option
 from vanilla_transformer.run.options import ModelArguments
-from vanilla_transformer.run.recipes import RECIPE_SUFFIXES, read_recipe
+from vanilla_transformer.run.recipes import expand_recipe
 
 if TYPE_CHECKING:
     from vanilla_transformer.run.arguments import RunArguments
@@ -74,23 +74,11 @@ def parse(words: Sequence[str]) -> Sequence[str]:
     """Keeps the words: `run` reads them, because the options are those of transformers too."""
     names = {*_declared_names(), "help", "help_all", "verbose", "dry_run"}
     known = {option_of(f"{before}{name}") for name in names for before in ("", "no_")}
-    if problem := unknown_option(spell_with_hyphens(with_recipe(words)), known):
+    with usage_errors():
+        expanded, _ = expand_recipe(words)
+    if problem := unknown_option(spell_with_hyphens(expanded), known):
         raise UsageError(problem)
     return words
-
-
-def with_recipe(words: Sequence[str]) -> list[str]:
-    """Returns the words of a command with those of the recipe in its place, if it begins so."""
-    given = list(words)
-    if words and not words[0].startswith("-"):
-        if not words[0].endswith(RECIPE_SUFFIXES):
-            raise UsageError(
-                f"{words[0]!r} is no recipe ({', '.join(RECIPE_SUFFIXES)}): give data as "
-                "--train-file"
-            )
-        with usage_errors():
-            given[:1] = read_recipe(words[0]).words
-    return given
 
 
 def check(words: Sequence[str]) -> None:
@@ -108,7 +96,8 @@ def check(words: Sequence[str]) -> None:
 
 def check_data(words: Sequence[str]) -> Paths:
     """Checks the data of a training, and returns the options that name paths."""
-    paths, _ = read_some_options(Paths, with_recipe(words))
+    expanded, _ = expand_recipe(words)
+    paths, _ = read_some_options(Paths, expanded)
     paths.data.check_files()
     return paths
 

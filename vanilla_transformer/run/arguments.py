@@ -16,7 +16,7 @@ from vanilla_transformer.run.options import (
     SubwordArguments,
     TokenizerArguments,
 )
-from vanilla_transformer.run.recipes import RECIPE_SUFFIXES, Recipe, read_recipe
+from vanilla_transformer.run.recipes import Recipe, expand_recipe
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 
@@ -108,14 +108,8 @@ def option_parser(summary: str = "", examples: str = "") -> CommandParser:
 
 
 def read_given(argv: Sequence[str]) -> tuple[dict[str, Any], Recipe | None]:
-    """Reads the options of a command line by their names, and the recipe if it begins with one.
-
-    Args:
-        argv: Arguments. If the first one ends in .yaml, .yml or .json, it is a recipe, and the
-            arguments after it override it.
-    """
-    recipe = read_recipe(argv[0]) if argv and argv[0].endswith(RECIPE_SUFFIXES) else None
-    words = [*recipe.words, *argv[1:]] if recipe else argv
+    """Reads the options of a command line by their names, and the recipe if it begins with one."""
+    words, recipe = expand_recipe(argv)
     return option_parser().parse_given(words), recipe
 
 
@@ -123,7 +117,7 @@ def parse_arguments(argv: Sequence[str], command: Sequence[str] | None = None) -
     """Reads the options of a run and checks them.
 
     Args:
-        argv: See `read_given`.
+        argv: Options, perhaps behind a recipe.
         command: Words of the command on the model card. None: `vanilla-transformer train` with
             the arguments.
     """

@@ -1,8 +1,11 @@
 """How good the outputs of a model are, learnt from outputs with references."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from datasets import Dataset
+
+from vanilla_transformer.columns import languages_of_rows, references_of
 from vanilla_transformer.inference.quality import FEWEST, Calibration, Outcome, rank_correlation
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.language_tags import known_tag
@@ -12,23 +15,16 @@ _CHECKED, _WORST = 0.3, 0.1
 """Shares of the outputs that a person checks first, and that count as bad; chosen, not measured."""
 
 
-def calibrate(
-    folder: str | Path,
-    outputs: Sequence[Translation],
-    references: Sequence[str | Sequence[str]],
-    targets: Iterable[str | None],
-) -> str:
+def calibrate(folder: str | Path, outputs: Sequence[Translation], rows: Dataset) -> str:
     """Writes the calibration of a model beside it; returns what was written, for people.
 
-    Args:
-        outputs: With scores, of texts that the model was not trained on.
-        references: The reference of each output, or several.
-        targets: The language of each output, in any spelling.
+    The outputs have scores, and are those of rows that the model was not trained on.
     """
     folder, metric = Path(folder), make_metric("chrf", "13a")
     halves: tuple[list[Outcome], list[Outcome]] = ([], [])
     first_seen: dict[str, int] = {}  # in the order of outputs: equal ones are in one half
-    for output, texts, target in zip(outputs, as_lists(references), targets, strict=True):
+    references, languages = as_lists(references_of(rows)), languages_of_rows(rows)
+    for output, texts, (_, target) in zip(outputs, references, languages, strict=True):
         if output.features:
             score = metric.sentence_score(output.text, texts).score
             rank = first_seen.setdefault(output.text, len(first_seen))

@@ -82,10 +82,7 @@ def evaluate_model(
             without = score_texts(name, *texts, with_interval=True, tokenize=tokenize)
             scores[name][WITHOUT_TWINS] = {"score": without[name], "texts": len(alone)}
     warn_of_copies(rows, predictions)
-    learnt = None
-    if calibrates:
-        targets = (target for _, target in languages_of_rows(rows))
-        learnt = calibrate(model_name_or_path, outputs, references, targets)
+    learnt = calibrate(model_name_or_path, outputs, rows) if calibrates else None
     return Evaluation(scores, list(rows["source"]), predictions, learnt)
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from vanilla_transformer.command_line import read_some_options
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.files.text_files import read_lines
 
-RECIPE_SUFFIXES = (".yaml", ".yml", ".json")
+_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,22 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
             # One word, because argparse takes a value that begins with a hyphen for an option.
             words.append(f"--{name}={_as_word(value, as_text)}")
     return Recipe(path, text, words)
+
+
+def expand_recipe(words: Sequence[str]) -> tuple[list[str], Recipe | None]:
+    """Reads the recipe that a command begins with, if it does.
+
+    Returns:
+        The words of the recipe and, behind them, those that override it; and the recipe.
+    """
+    if not words or words[0].startswith("-"):
+        return [*words], None
+    if not words[0].endswith(_SUFFIXES):
+        raise ValueError(
+            f"{words[0]!r} is no recipe ({', '.join(_SUFFIXES)}): give data as --train-file"
+        )
+    recipe = read_recipe(words[0])
+    return [*recipe.words, *words[1:]], recipe
 
 
 def data_of_recipe(path: str) -> tuple[DataArguments, list[str]]:

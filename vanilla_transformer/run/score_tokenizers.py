@@ -1,11 +1,13 @@
 """How a score cuts the references of a split into words."""
 
 from collections.abc import Collection
+from itertools import chain
 
 from datasets import Dataset
 from transformers.utils import logging
 
 from vanilla_transformer.columns import languages_of_rows, references_of
+from vanilla_transformer.grouping import map_grouped
 from vanilla_transformer.names import SCORES_OF_WORDS
 from vanilla_transformer.text.languages import tag_of_texts
 from vanilla_transformer.training.metrics import as_lists, make_metric, score_tokenizer
@@ -23,22 +25,20 @@ def choose_score_tokenizers(
     """
     if not {*SCORES_OF_WORDS} & {*metrics}:
         chosen = "13a"
+
+    def choose(group: tuple[str, str | None], references: list[list[str]]) -> list[str]:
+        corpus, tag = group
+        if chosen is None and tag is None and (tag := tag_of_texts(chain(*references))):
+            logger.warning_once(
+                f"The references{f' of {corpus}' * bool(corpus)} are mostly in the script of "
+                f"{tag}: BLEU, TER and WER compare words of sacrebleu's tokenizer "
+                f"{score_tokenizer(tag)} (`bleu_tokenize` chooses another)."
+            )
+        name = chosen or ("13a" if tag is None else score_tokenizer(tag))
+        make_metric("bleu", name)  # to fail now if a package of this tokenizer is missing
+        return [name] * len(references)
+
     corpora = list(rows["corpus"]) if "corpus" in rows.column_names else [""] * len(rows)
     targets = [target for _, target in languages_of_rows(rows)]
     groups = list(zip(corpora, targets, strict=True))
-    names = dict[tuple[str, str | None], str]()
-    for group in dict.fromkeys(groups):
-        corpus, tag = group
-        if chosen is None and tag is None:
-            of_corpus = [row for row, name in enumerate(groups) if name == group]
-            references = as_lists(references_of(rows.select(of_corpus)))
-            if tag := tag_of_texts(text for texts in references for text in texts):
-                logger.warning_once(
-                    f"The references{f' of {corpus}' * bool(corpus)} are mostly in the script of "
-                    f"{tag}: BLEU, TER and WER compare words of sacrebleu's tokenizer "
-                    f"{score_tokenizer(tag)} (`bleu_tokenize` chooses another)."
-                )
-        names[group] = chosen or ("13a" if tag is None else score_tokenizer(tag))
-        # Made only to fail now if a package of this tokenizer is missing.
-        make_metric("bleu", names[group])
-    return [names[group] for group in groups]
+    return map_grouped(as_lists(references_of(rows)), groups, choose)

@@ -16,7 +16,6 @@ from transformers import TrainerCallback
 from transformers.utils import logging
 
 from vanilla_transformer import progress
-from vanilla_transformer.columns import languages_of_rows, references_of
 from vanilla_transformer.files.atomic_files import explained_full_disk, write_atomic
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.files.file_contents import without_infinities
@@ -239,8 +238,7 @@ class _Run:
             )
         warn_of_copies(rows, scored.predictions, f"{split} ")
         if split == "validation" and self.is_main and scored.outputs:
-            targets = (target for _, target in languages_of_rows(rows))
-            self.quality = calibrate(self.folder, scored.outputs, references_of(rows), targets)
+            self.quality = calibrate(self.folder, scored.outputs, rows)
             logger.info(self.quality)
 
     def _sizes_of_samples(self) -> dict[str, int]:
