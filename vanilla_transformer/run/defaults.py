@@ -84,18 +84,6 @@ REPLACED_BY = {
 }
 """The options that are not chosen if one of these others is given."""
 
-CHOSEN_NAMES = (
-    *("d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads"),
-    *("decoder_attention_heads", "gated_ffn", "activation_function", "encoder_ffn_dim"),
-    *("decoder_ffn_dim", "norm_placement", "position_embedding_type", "dropout", "label_smoothing"),
-    *("vocab_size", "max_tokens", "max_source_length", "max_target_length", "eval_max_tokens"),
-    *("dataloader_num_workers", "num_train_epochs", "optim", "muon_learning_rate", "learning_rate"),
-    *("warmup_steps", "adam_beta2", "bf16", "tf32", "eval_steps", "eval_strategy"),
-    *("save_strategy", "save_steps", "save_total_limit", "load_best_model_at_end"),
-    "generation_num_beams",
-)
-"""The options that may be chosen."""
-
 _TOLD = (
     *("d_model", "encoder_layers", "decoder_layers", "vocab_size", "dropout", "num_train_epochs"),
     *("max_tokens", "optim", "muon_learning_rate", "learning_rate", "bf16"),
@@ -166,7 +154,6 @@ class _OptionResolver:
 
     def choose(self, name: str, value: Any) -> None:
         """Chooses an option, unless it is given or another one is given in its place."""
-        assert name in CHOSEN_NAMES
         if is_free(name, self.given):
             self.chosen[name] = value
 
@@ -318,3 +305,8 @@ def describe_choice(options: Mapping[str, Any], facts: RunFacts) -> str:
         f"{', '.join(parts) or 'all sizes are given'}. Each can be given as an option, e.g. "
         "`--d-model 256`."
     )
+
+
+_ON_A_GPU = RunFacts.of(1, 1, True, Machine(on_cpu=False, has_bfloat16=True, spare_cores=1))
+CHOSEN_NAMES = frozenset(choose_defaults({}, replace(_ON_A_GPU, has_time=True)))
+"""The options that may be chosen: all of them are, for a run of some minutes on a GPU."""

@@ -50,10 +50,9 @@ def load_data(
     checkpoint, given = loaded.directory.checkpoint, arguments.given
     if checkpoint is None:
         return arguments.changed(choose_defaults(given, loaded.facts)), loaded
-    former = (checkpoint.inputs.get("defaults") or {}).get("options", {}).items()
-    return arguments.changed(
-        {name: value for name, value in former if is_free(name, given)}
-    ), loaded
+    former = checkpoint.inputs.get("defaults", {})
+    kept = {name: value for name, value in former.items() if is_free(name, given)}
+    return arguments.changed(kept), loaded
 
 
 def _load_data(

@@ -67,7 +67,7 @@ class RunPlan:
             "minutes": minutes,
             # The plan of a given time counts on these epochs: others would have no effect.
             "`num_train_epochs` beside `minutes`": minutes and self.training.num_train_epochs,
-            "defaults": {"options": self.arguments.defaults},
+            "defaults": self.arguments.defaults,
         }
 
 
