@@ -4,6 +4,7 @@ import json
 import random
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -245,6 +246,23 @@ def test_a_sample_is_scored_where_the_time_is_over(
     assert (f"a sample of {least} of the 16" in card) == (least < 16)
     steps = [row["step"] for row in state_of(tmp_path / "out")["log_history"] if "eval_bleu" in row]
     assert len(steps) == len(set(steps)), "a timing is no score"
+
+
+@pytest.mark.parametrize(("texts", "scored"), [(150, 128), (110, 110)])
+def test_a_sample_is_large_enough_for_a_calibration(
+    corpus, tmp_path, timed, monkeypatch, capsys, texts, scored
+):
+    monkeypatch.setattr(training_run, "_SHARE_OF_MINUTES", 0.0)
+    argv = arguments(corpus, tmp_path / "out", "train", minutes=1000, num_train_epochs=1)
+    for side in ("source", "target"):
+        train = Path(argv[argv.index(f"--train_{side}") + 1])
+        lines = train.read_text(encoding="utf-8").splitlines(keepends=True)[:texts]
+        (tmp_path / f"{side}.txt").write_text("".join(lines), encoding="utf-8")
+        argv += [f"--validation_{side}", str(tmp_path / f"{side}.txt")]
+    assert main(argv)["eval_samples"] == scored
+    told = capsys.readouterr().err
+    assert f"calibrated on {scored} outputs" in told
+    assert "it takes 100 outputs" not in told
 
 
 def test_scoring_that_is_interrupted_is_done_by_the_same_command(

@@ -47,7 +47,7 @@ STATUS_OF_SIGTERM = 128 + SIGTERM
 _TIMED, _LEAST_SCORED = 32, 128
 """Texts whose scoring is timed at the end of some minutes, and that are scored at least.
 
-So many outputs suffice for a calibration, even if a fifth of them are equal to others.
+A calibration takes 100 outputs, of which some may be blank, or equal to others.
 """
 _SHARE_OF_MINUTES = 0.98
 """Share of the given minutes until which texts are scored; the model card comes after it.
