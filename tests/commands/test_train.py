@@ -14,7 +14,7 @@ from vanilla_transformer.command_line import UsageError
 from vanilla_transformer.commands import train
 from vanilla_transformer.commands.train import ENVIRONMENT
 from vanilla_transformer.extras import EXTRAS
-from vanilla_transformer.run import parsing
+from vanilla_transformer.run.arguments import option_parser
 
 
 def test_the_short_help_has_the_most_used_options_and_the_whole_one_has_all(capsys):
@@ -41,7 +41,7 @@ def test_a_misspelt_option_is_named_with_the_most_similar_one(tmp_path):
 
 
 def test_each_option_has_a_name_that_is_known_without_imports():
-    train.parse(list(parsing.option_parser()._option_string_actions))
+    train.parse(list(option_parser()._option_string_actions))
 
 
 def test_the_help_needs_no_extra():
