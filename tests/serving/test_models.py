@@ -11,7 +11,7 @@ from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.serving import detection, models
 from vanilla_transformer.serving.detection import Detected
 from vanilla_transformer.serving.errors import RequestError
-from vanilla_transformer.serving.models import Models, Unchanged
+from vanilla_transformer.serving.models import Models
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.served_model import ServedModel
 from vanilla_transformer.serving.settings import Settings, parse_model
@@ -79,8 +79,8 @@ def models_of(*directions):
 
 
 def detected(served, text, target):
-    (direction,) = served.detected_directions([text], target)
-    return direction
+    ((direction, language),) = served.detected_directions([text], target)
+    return direction and direction.codes, language
 
 
 SERVED = {
@@ -136,10 +136,10 @@ def test_an_unknown_language_is_not_supported_in_the_words_that_clients_compare(
 def test_the_source_is_detected_among_those_that_lead_to_the_target():
     served = models_of("en:de", "nb:de", "fr:en", "kea:fr", "any:pt", "xy:pt")
     english = "This is a sentence about dogs."
-    assert detected(served, english, "de").codes == ("en", "de")
-    assert detected(served, "Dette er en test av systemet.", "deu_Latn").codes[0] == "nb"
-    found = detected(served, english, "fr")  # the detector does not know Kabuverdianu
-    assert (found.codes[0], found.confidence) == ("kea", 0)
+    assert detected(served, english, "de")[0] == ("en", "de")
+    assert detected(served, "Dette er en test av systemet.", "deu_Latn")[0] == ("nb", "de")
+    codes, language = detected(served, english, "fr")  # the detector does not know Kabuverdianu
+    assert (codes, language) == (("kea", "fr"), ("kea", 0))
     for target in ("pt", "es"):
         with pytest.raises(RequestError):
             detected(served, english, target)
@@ -164,8 +164,8 @@ def test_texts_in_the_target_language_need_no_model_and_others_are_refused(text,
         with pytest.raises(RequestError, match="another language than en"):
             detected(served, text, target)
         return
-    found = detected(served, text, target)
-    assert (found.codes, isinstance(found, Unchanged)) == (codes, codes[0] == codes[1])
+    found, language = detected(served, text, target)
+    assert (found, language.code) == (None if codes[0] == codes[1] else codes, codes[0])
 
 
 GERMAN = "Der Hund läuft durch den tiefen Schnee und freut sich."
@@ -186,8 +186,8 @@ JAPANESE = "犬は深い雪の中を走り回って、とても嬉しそうに�
 )
 def test_each_text_of_a_list_has_its_own_language(texts, sources):
     found = models_of("en:de", "es:de").detected_directions(texts, "deu")
-    assert [direction.codes[0] for direction in found] == sources
-    unchanged = [isinstance(direction, Unchanged) for direction in found]
+    assert [language.code for _, language in found] == sources
+    unchanged = [direction is None for direction, _ in found]
     assert unchanged == [source not in ("en", "es") for source in sources]
 
 

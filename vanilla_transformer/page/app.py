@@ -5,7 +5,7 @@ from typing import Any
 
 import gradio as gr
 
-from vanilla_transformer.page.components import make_components
+from vanilla_transformer.page.components import Components
 from vanilla_transformer.page.events import PageEvents
 from vanilla_transformer.page.models import PageModels
 
@@ -18,8 +18,8 @@ def build_page(models: PageModels, text: str = "") -> gr.Blocks:
     """Builds the page, `Blocks`; `launch(**launch_options())` serves it."""
     page = gr.Blocks(title="vanilla-transformer", analytics_enabled=False)
     with page:
-        components = make_components(models, text)
-        PageEvents(models, components).connect(page, runs_at_once=bool(text.strip()))
+        events = PageEvents(models, Components(models, text))
+        events.connect(page, runs_at_once=bool(text.strip()))
     page.queue(max_size=_WAITING_REQUESTS, default_concurrency_limit=4)
     return page
 

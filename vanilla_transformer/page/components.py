@@ -1,7 +1,6 @@
 """The components of the page, and the choices that they offer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -22,78 +21,104 @@ Heads = Mapping[str, Mapping[int, int]]
 """Number of heads by module and layer, as from `attention_heads`."""
 
 
-@dataclass(frozen=True)
 class Components:
-    """The components of the page, from top to bottom."""
+    """The components of the page, from top to bottom. To be made in a `with gr.Blocks()`.
 
-    title: gr.HTML
-    text: gr.Textbox
-    button: gr.Button
-    model: gr.Dropdown
-    engine: gr.Dropdown
-    beams: gr.Slider
-    outputs: gr.Slider
-    temperature: gr.Slider
-    status: gr.HTML
-    answer: gr.HTML
-    shown: gr.Dropdown
-    align_layer: gr.Dropdown
-    align_head: gr.Dropdown
-    alignment: gr.HTML
-    kind: gr.Dropdown
-    layer: gr.Dropdown
-    heads: gr.HTML
-    ticks: gr.CheckboxGroup
-    all_on: gr.Button
-    ablation: gr.HTML
-    shapes: gr.HTML
-    result: gr.State
-    off: gr.State
+    Attributes:
+        search: The parts of a request, besides the heads that are off.
+        choices: The fields of `Choice`.
+        drawn: The fields of `Drawings`.
+        results: The components that a request changes.
+    """
 
-    @property
-    def search(self) -> list[Any]:
-        """The parts of a request, besides the heads that are off."""
-        return [self.text, self.model, self.engine, self.beams, self.outputs, self.temperature]
+    def __init__(self, models: PageModels, text: str) -> None:
+        name, first = next(iter(models.by_name.items()))
+        self.title = _html_block("title", title_html(name, first))
+        with gr.Row(elem_id="layout"):  # page.css places the columns
+            with gr.Column():
+                self._make_controls(list(models.by_name), text)
+            with gr.Column(elem_id="settings"):
+                self._make_settings(first)
+            with gr.Column(elem_id="results"):
+                self.status = _html_block("status", hint_html(NOTHING_YET))
+                self.answer = _html_block("answer")
+                self.shown = gr.Dropdown(label="Output to inspect", visible=False, elem_id="shown")
+                with gr.Tabs():
+                    with gr.Tab("Alignment"):
+                        self._make_alignment(first)
+                    with gr.Tab("Heads"):
+                        self._make_heads(first.heads)
+                    with gr.Tab("Shapes"):
+                        self.shapes = _html_block("shapes", hint_html(NOTHING_YET))
+        self.result, self.off = gr.State(None), gr.State(frozenset())
+        self.search: list[Any] = [self.text, self.model, self.engine]
+        self.search += [self.beams, self.outputs, self.temperature]
+        self.choices: list[Any] = [self.align_layer, self.align_head, self.kind, self.layer]
+        self.drawn: list[Any] = [self.alignment, self.heads, self.ablation, self.shapes]
+        self.results = [self.status, self.answer, self.shown, self.result, *self.drawn]
 
-    @property
-    def choices(self) -> list[Any]:
-        """The fields of `Choice`."""
-        return [self.align_layer, self.align_head, self.kind, self.layer]
+    def _make_controls(self, names: list[str], text: str) -> None:
+        self.text = gr.Textbox(
+            text, label="Text", info="Each line is a source.", lines=2, max_lines=8, elem_id="text"
+        )
+        self.model = gr.Dropdown(names, label="Model", visible=len(names) > 1, elem_id="model")
+        self.button = gr.Button("Run", variant="primary", elem_id="run")
 
-    @property
-    def drawn(self) -> list[Any]:
-        """The fields of `Drawings`."""
-        return [self.alignment, self.heads, self.ablation, self.shapes]
+    def _make_settings(self, model: PageModel) -> None:
+        beams, outputs = search_values(model)
+        self.engine = gr.Dropdown(installed_engines(), label="Engine", elem_id="engine")
+        self.beams = gr.Slider(
+            range_of(SearchOptions, "num_beams")["ge"],
+            MOST_BEAMS,
+            beams,
+            step=1,
+            label="Beams",
+            info=SearchOptions.__dataclass_fields__["num_beams"].metadata["help"],
+            elem_id="beams",
+        )
+        self.outputs = gr.Slider(
+            1, MOST_BEAMS, outputs, step=1, label="Outputs per line", elem_id="outputs"
+        )
+        self.temperature = gr.Slider(
+            0,
+            HIGHEST_TEMPERATURE,
+            0,
+            step=0.1,
+            label="Temperature",
+            info="0: beam search. Above 0: samples.",
+            elem_id="temperature",
+        )
 
-    @property
-    def results(self) -> list[Any]:
-        """The components that a request changes."""
-        return [self.status, self.answer, self.shown, self.result, *self.drawn]
-
-
-def make_components(models: PageModels, text: str) -> Components:
-    """Lays out the page. To be called in a `with gr.Blocks()`."""
-    name, first = next(iter(models.by_name.items()))
-    components: dict[str, Any] = {"title": _html_block("title", title_html(name, first))}
-    with gr.Row(elem_id="layout"):  # page.css places the columns
-        with gr.Column():
-            components |= _make_controls(list(models.by_name), text)
-        with gr.Column(elem_id="settings"):
-            components |= _make_settings(first)
-        with gr.Column(elem_id="results"):
-            components["status"] = _html_block("status", hint_html(NOTHING_YET))
-            components["answer"] = _html_block("answer")
-            components["shown"] = gr.Dropdown(
-                label="Output to inspect", visible=False, elem_id="shown"
+    def _make_alignment(self, model: PageModel) -> None:
+        layer, head = aligning_head(model)
+        layers, heads = (
+            layer_choices(model.heads, "Cross-attention"),
+            alignment_heads(model.heads, layer),
+        )
+        with gr.Row():
+            self.align_layer = gr.Dropdown(
+                layers, value=layer, label="Layer", min_width=120, elem_id="align-layer"
             )
-            with gr.Tabs():
-                with gr.Tab("Alignment"):
-                    components |= _make_alignment(first)
-                with gr.Tab("Heads"):
-                    components |= _make_heads(first.heads)
-                with gr.Tab("Shapes"):
-                    components["shapes"] = _html_block("shapes", hint_html(NOTHING_YET))
-    return Components(**components, result=gr.State(None), off=gr.State(frozenset()))
+            self.align_head = gr.Dropdown(
+                heads, value=head, label="Head", min_width=120, elem_id="align-head"
+            )
+        self.alignment = _html_block("alignment", hint_html(NOTHING_YET))
+
+    def _make_heads(self, heads: Heads) -> None:
+        kinds = list(KINDS)
+        layers = layer_choices(heads, kinds[0])
+        with gr.Row():
+            self.kind = gr.Dropdown(kinds, label="Attention", min_width=240, elem_id="kind")
+            self.layer = gr.Dropdown(layers, label="Layer", min_width=120, elem_id="layer")
+        self.heads = _html_block("heads", hint_html(NOTHING_YET))
+        self.ticks = gr.CheckboxGroup(
+            head_choices(heads, kinds[0], 0),
+            label="Heads switched off in this layer",
+            info="A head that is off adds nothing. The outputs change at once.",
+            elem_id="ticks",
+        )
+        self.all_on = gr.Button("Switch all heads on", size="sm", elem_id="all-on")
+        self.ablation = _html_block("ablation")
 
 
 def layer_choices(heads: Heads, kind: str) -> list[tuple[str, int]]:
@@ -134,86 +159,6 @@ def ticked_heads(kind: str, layer: int, off: HeadsOff) -> list[int]:
 def search_values(model: PageModel) -> tuple[int, int]:
     """Returns the beams and the outputs per line that a model is asked for at first."""
     return model.default_beams, min(3, model.default_beams)
-
-
-def _make_controls(names: list[str], text: str) -> dict[str, Any]:
-    return {
-        "text": gr.Textbox(
-            text, label="Text", info="Each line is a source.", lines=2, max_lines=8, elem_id="text"
-        ),
-        "model": gr.Dropdown(names, label="Model", visible=len(names) > 1, elem_id="model"),
-        "button": gr.Button("Run", variant="primary", elem_id="run"),
-    }
-
-
-def _make_settings(model: PageModel) -> dict[str, Any]:
-    beams, outputs = search_values(model)
-    return {
-        "engine": gr.Dropdown(installed_engines(), label="Engine", elem_id="engine"),
-        "beams": gr.Slider(
-            range_of(SearchOptions, "num_beams")["ge"],
-            MOST_BEAMS,
-            beams,
-            step=1,
-            label="Beams",
-            info=SearchOptions.__dataclass_fields__["num_beams"].metadata["help"],
-            elem_id="beams",
-        ),
-        "outputs": gr.Slider(
-            1, MOST_BEAMS, outputs, step=1, label="Outputs per line", elem_id="outputs"
-        ),
-        "temperature": gr.Slider(
-            0,
-            HIGHEST_TEMPERATURE,
-            0,
-            step=0.1,
-            label="Temperature",
-            info="0: beam search. Above 0: samples.",
-            elem_id="temperature",
-        ),
-    }
-
-
-def _make_alignment(model: PageModel) -> dict[str, Any]:
-    layer, head = aligning_head(model)
-    layers = layer_choices(model.heads, "Cross-attention")
-    with gr.Row():
-        chosen: dict[str, Any] = {
-            "align_layer": gr.Dropdown(
-                layers, value=layer, label="Layer", min_width=120, elem_id="align-layer"
-            ),
-            "align_head": gr.Dropdown(
-                alignment_heads(model.heads, layer),
-                value=head,
-                label="Head",
-                min_width=120,
-                elem_id="align-head",
-            ),
-        }
-    return {**chosen, "alignment": _html_block("alignment", hint_html(NOTHING_YET))}
-
-
-def _make_heads(heads: Heads) -> dict[str, Any]:
-    kinds = list(KINDS)
-    with gr.Row():
-        chosen: dict[str, Any] = {
-            "kind": gr.Dropdown(kinds, label="Attention", min_width=240, elem_id="kind"),
-            "layer": gr.Dropdown(
-                layer_choices(heads, kinds[0]), label="Layer", min_width=120, elem_id="layer"
-            ),
-        }
-    return {
-        **chosen,
-        "heads": _html_block("heads", hint_html(NOTHING_YET)),
-        "ticks": gr.CheckboxGroup(
-            head_choices(heads, kinds[0], 0),
-            label="Heads switched off in this layer",
-            info="A head that is off adds nothing. The outputs change at once.",
-            elem_id="ticks",
-        ),
-        "all_on": gr.Button("Switch all heads on", size="sm", elem_id="all-on"),
-        "ablation": _html_block("ablation"),
-    }
 
 
 def _html_block(name: str, value: str = "") -> gr.HTML:

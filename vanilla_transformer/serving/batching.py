@@ -131,12 +131,9 @@ class Batcher:
             if request.waiting:
                 turns.append(request)
         in_batch = {id(request) for request, _ in batch}
-        behind = [
-            request for request in self._requests if id(request) in in_batch and request.waiting
-        ]
-        self._requests = deque(
-            [*(request for request in self._requests if id(request) not in in_batch), *behind]
-        )
+        left = (request for request in self._requests if request.waiting)
+        # Requests of the batch go behind the others.
+        self._requests = deque(sorted(left, key=lambda request: id(request) in in_batch))
         if self._requests:
             self._changed.notify()  # another thread can begin with the rest
         return batch

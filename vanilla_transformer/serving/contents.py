@@ -25,16 +25,16 @@ from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.serving.detection import Detected
 from vanilla_transformer.serving.errors import RequestError, check_limit
-from vanilla_transformer.serving.models import ServedDirection, Unchanged
+from vanilla_transformer.serving.models import ServedDirection
 from vanilla_transformer.serving.served_model import Answer, Planned
 from vanilla_transformer.serving.service import Service
 from vanilla_transformer.text.memory import Memory
 
-Item = TypeVar("Item")
+Item = TypeVar("Item", bound=str | Document)
 Row = dict[str, Any]
 """The answer to an item."""
-AnyDirection = ServedDirection | Unchanged
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,9 @@ class Contents(ABC, Generic[Item, Planned]):
         """How many outputs the request has for each text."""
         return self.options.n_best or 1
 
-    def part(self, indices: Sequence[int], direction: AnyDirection) -> Self:
-        """Returns some of the items, which have this direction."""
+    def part(self, indices: Sequence[int], direction: ServedDirection | None) -> Self:
+        """Returns some of the items, which have this direction, or none."""
         return replace(self, items=[self.items[index] for index in indices])
-
-    @abstractmethod
-    def texts(self) -> list[str]:
-        """Returns the text of each item, by which its language is detected."""
 
     @abstractmethod
     def plan(
@@ -69,30 +65,30 @@ class Contents(ABC, Generic[Item, Planned]):
 
     async def translate(
         self, request: Request, service: Service, source: str, target: str
-    ) -> list[tuple[Row, AnyDirection]]:
-        """Returns the answer to each item and its direction; a model is asked for each direction.
+    ) -> list[tuple[Row, Detected | None]]:
+        """Returns the answer to each item, and its language; a model is asked for each direction.
 
         Args:
             source: Code of the source language; "auto": that of each item is detected.
         """
+        found: Sequence[tuple[ServedDirection | None, Detected | None]]
         if source == "auto":
-            detect = service.models.detected_directions
-            directions = await asyncio.to_thread(detect, self.texts(), target)
+            detect, texts = service.models.detected_directions, list(map(_text_of, self.items))
+            found = await asyncio.to_thread(detect, texts, target)
         else:
-            directions = [service.models.for_direction(source, target)] * len(self.items)
-        groups: dict[tuple[str, str], list[int]] = {}
-        for index, direction in enumerate(directions):
-            groups.setdefault(direction.codes, []).append(index)
+            found = [(service.models.for_direction(source, target), None)] * len(self.items)
+        groups: dict[ServedDirection | None, list[int]] = {}
+        for index, (direction, _) in enumerate(found):
+            groups.setdefault(direction, []).append(index)
         rows: dict[int, Row] = {}
-        for indices in groups.values():
-            direction = directions[indices[0]]
-            part, answer = self.part(indices, direction), None
-            if isinstance(direction, ServedDirection):
+        for direction, indices in groups.items():
+            part, answer, pivot = self.part(indices, direction), None, Row()
+            if direction:
                 answer = await service.answer(request, direction, part.plan, part.options)
-            found = await asyncio.to_thread(part.describe, answer)
-            pivot = {"pivot": direction.pivot} if direction.pivot else {}
-            rows |= {index: row | pivot for index, row in zip(indices, found, strict=True)}
-        return [(rows[index], direction) for index, direction in enumerate(directions)]
+                pivot = {"pivot": direction.pivot} if direction.pivot else pivot
+            described = await asyncio.to_thread(part.describe, answer)
+            rows |= {index: row | pivot for index, row in zip(indices, described, strict=True)}
+        return [(rows[index], language) for index, (_, language) in enumerate(found)]
 
     def _row(self, outputs: Sequence[str], is_complete: bool) -> Row:
         """Returns what the answers to texts and to pages have."""
@@ -104,10 +100,6 @@ class Contents(ABC, Generic[Item, Planned]):
 
 class PlainTexts(Contents[str, Job]):
     """Texts."""
-
-    def texts(self) -> list[str]:
-        """As for `Contents`."""
-        return list(self.items)
 
     def plan(
         self, translator: Translator, options: TranslateOptions, memories: list[Memory]
@@ -137,10 +129,6 @@ class Pages(Contents[FileTemplate, MarkedJob]):
     def read(cls, sources: Sequence[str], options: TranslateOptions) -> Self:
         """Reads pages."""
         return cls([FileTemplate(page, places_of_html(page)) for page in sources], options)
-
-    def texts(self) -> list[str]:
-        """As for `Contents`."""
-        return list(map(_text_of, self.items))
 
     def plan(
         self, translator: Translator, options: TranslateOptions, memories: list[Memory]
@@ -187,13 +175,9 @@ class File(Contents[MessageDocument, MarkedJob]):
         except (ValueError, BadZipFile) as error:
             raise RequestError(400, str(error)) from error
 
-    def part(self, indices: Sequence[int], direction: AnyDirection) -> Self:
+    def part(self, indices: Sequence[int], direction: ServedDirection | None) -> Self:
         """As for `Contents`: the whole file."""
-        return replace(self, target=direction.codes[1] if direction.pivot else None)
-
-    def texts(self) -> list[str]:
-        """As for `Contents`."""
-        return [_text_of(*self.items)]
+        return replace(self, target=direction.codes[1] if direction and direction.pivot else None)
 
     def plan(
         self, translator: Translator, options: TranslateOptions, memories: list[Memory]
@@ -222,5 +206,6 @@ class File(Contents[MessageDocument, MarkedJob]):
         return [row]
 
 
-def _text_of(document: Document) -> str:
-    return "\n".join(marked.text for marked in document.texts)
+def _text_of(item: str | Document) -> str:
+    """Returns the text of an item, by which its language is detected."""
+    return item if isinstance(item, str) else "\n".join(marked.text for marked in item.texts)

@@ -80,11 +80,11 @@ async def translate(request: Request) -> JSONResponse:
         contents = PlainTexts(texts, replace(options, marks=fields.marks, scores=fields.quality))
     work = contents.translate(request, service, fields.source, fields.target)
     rows = []
-    for row, direction in await service.finish_in_time(request, work):
+    for row, language in await service.finish_in_time(request, work):
         if service.memory is None:
             row.pop("fromMemory", None)
-        if fields.source == "auto":
-            row["detectedLanguage"] = _describe(direction.codes[0], direction.confidence)
+        if language:
+            row["detectedLanguage"] = _describe(*language)
         rows.append(row)
     if not isinstance(fields.q, list):
         return JSONResponse(rows[0])

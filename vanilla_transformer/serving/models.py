@@ -11,25 +11,12 @@ from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.pivot import combine_translations, job_to_pivot, plan_from_pivot
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.language_tags import Languages, closest_tag, is_language
-from vanilla_transformer.serving.detection import detect_sources
+from vanilla_transformer.serving.detection import Detected, detect_sources
 from vanilla_transformer.serving.errors import RequestError
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.served_model import Answer, Plan, Planned, ServedModel, job_of
 from vanilla_transformer.serving.settings import ANY, Settings
 from vanilla_transformer.serving.translators import Translators, load_translator
-
-
-@dataclass(frozen=True)
-class Unchanged:
-    """The direction of a text that comes back as it is: no model computes it.
-
-    Attributes:
-        codes, confidence: As for `ServedDirection`.
-    """
-
-    codes: tuple[str, str]
-    confidence: int
-    pivot = None
 
 
 @dataclass(frozen=True)
@@ -39,7 +26,6 @@ class ServedDirection:
     Attributes:
         codes: The codes of source and target by which it is served.
         languages: The languages as the model names them.
-        confidence: The probability of the source language in percent, if it was detected.
         further: The direction from the target of the model to that of the codes. None: they are
             the same.
     """
@@ -47,7 +33,6 @@ class ServedDirection:
     model: ServedModel
     codes: tuple[str, str]
     languages: Languages = (None, None)
-    confidence: int = 0
     further: "ServedDirection | None" = None
 
     @property
@@ -147,22 +132,17 @@ class Models:
 
     def detected_directions(
         self, texts: list[str], target: str
-    ) -> list[ServedDirection | Unchanged]:
-        """Returns the direction of each text of a list, or refuses the list (400).
+    ) -> list[tuple[ServedDirection | None, Detected]]:
+        """Returns the direction and the language of each text of a list, or refuses the list (400).
 
-        A text in the target language, or in a language that leads to no target, comes back
-        unchanged.
+        A text in the target language, or in a language that leads to no target, has no direction.
         """
         target = _closest_code(target, [second for _, second in self.directions])
         sources = [first for first, second in self.directions if second == target]
         if not sources:
             raise RequestError(400, f"{target[:35]} is not supported")  # as for any source
-        return [
-            replace(self.directions[code, target], confidence=percent)
-            if code in sources
-            else Unchanged((code, target), percent)
-            for code, percent in detect_sources(texts, sources, target)
-        ]
+        detected = detect_sources(texts, sources, target)
+        return [(self.directions.get((found.code, target)), found) for found in detected]
 
     def problems(self) -> list[str]:
         """Lists why no further request should come: full queues."""
