@@ -54,6 +54,21 @@ def vocabulary_of(tokenizer: Any, side: str) -> dict[str, int]:
     return vocabulary
 
 
+def vocabularies_of(config: Any, tokenizer: Any) -> tuple[list[str], list[str]]:
+    """Returns the tokens of a model's rows on both sides; rows without one get a made-up one."""
+    tokens = []
+    for side, name in (("source", "vocab_size"), ("target", "decoder_vocab_size")):
+        size = getattr(config, name)
+        by_id = {index: token for token, index in vocabulary_of(tokenizer, side).items()}
+        if by_id and max(by_id) >= size:
+            raise ValueError(
+                f"The tokenizer has the id {max(by_id)}, but the model has {size} rows: give the "
+                "tokenizer that the model was trained with."
+            )
+        tokens.append([by_id.get(index, f"<row{index}>") for index in range(size)])
+    return tokens[0], tokens[1]
+
+
 def unnamed_ids(tokenizer: Any, rows: int) -> list[int]:
     """Returns the ids of a target matrix without a token: rows that pad it to a size."""
     return sorted({*range(rows)} - {*vocabulary_of(tokenizer, "target").values()})

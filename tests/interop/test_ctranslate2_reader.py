@@ -27,13 +27,13 @@ from vanilla_transformer.interop.comparison import compare_logits
 from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.hf_models import from_transformers
+from vanilla_transformer.tokenizer_sides import vocabularies_of
 from vanilla_transformer.weights.ctranslate2 import (
     convert_to_ctranslate2,
     make_specification,
     set_vocabularies,
 )
 from vanilla_transformer.weights.model_bin import read_model_bin
-from vanilla_transformer.weights.token_rows import vocabularies_of
 
 TYPES = ("int8", "int16", "float16", "bfloat16")
 ANEW = ("scaled residuals", "learned from 2")

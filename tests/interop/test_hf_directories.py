@@ -13,7 +13,7 @@ from unsafe_pickle import Payload
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.hf_models import to_transformers
-from vanilla_transformer.weights.token_rows import vocabularies_of
+from vanilla_transformer.tokenizer_sides import vocabularies_of
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from vanilla_transformer.files.model_directory import model_files
 from vanilla_transformer.inference.engine import Hypothesis, Ids, OnBatch, usual_batch_tokens
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import Search, needed_start, start_token_of
-from vanilla_transformer.tokenizer_sides import unnamed_ids
+from vanilla_transformer.tokenizer_sides import unnamed_ids, vocabularies_of
 from vanilla_transformer.weights.ctranslate2 import (
     LAYOUT,
     POSITIONS,
@@ -27,7 +27,6 @@ from vanilla_transformer.weights.ctranslate2 import (
     convert_to_ctranslate2,
     end_token_of,
 )
-from vanilla_transformer.weights.token_rows import vocabularies_of
 
 _TAKEN_OVER = (
     *("num_beams", "num_return_sequences", "length_penalty", "early_stopping"),

@@ -9,8 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from shutil import copyfile
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -69,7 +67,8 @@ def read_ctranslate2(
     if is_rounded:
         notes.append("Its sinusoids are exact here; the file holds them in 16 bits.")
     repeats = any(len(set(tokens)) < len(tokens) for tokens in words)
-    differs = file.version < 6 or is_rounded or repeats or vocabularies.adds_sources
+    adds_sources = vocabularies.orders[0].count(None) > 1  # more than one for padding
+    differs = file.version < 6 or is_rounded or repeats or adds_sources
     logits = None
     if not differs and find_spec("ctranslate2"):
         logits = partial(_logits_of_ctranslate2, folder, settings, set(words[1]), vocabularies)
@@ -133,14 +132,10 @@ def _logits_of_ctranslate2(
     targets = [[target[index] for index in ids] for ids in inputs["decoder_input_ids"].tolist()]
     end = str(settings["eos_token"])
     plain = {"add_source_bos": False, "add_source_eos": False, "decoder_start_token": None}
-    with TemporaryDirectory() as changed:  # with a config that adds no tokens
-        for path in folder.iterdir():
-            if path.is_file():
-                copyfile(path, Path(changed, path.name))
-        Path(changed, "config.json").write_text(json.dumps({**settings, **plain}))
-        translator = ctranslate2.Translator(
-            changed, device="cpu", intra_threads=1, compute_type="float32"
-        )
+    files: dict[str, Any] = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+    files["config.json"] = json.dumps({**settings, **plain}).encode()  # it adds no tokens
+    options = {"device": "cpu", "intra_threads": 1, "compute_type": "float32"}
+    translator = ctranslate2.Translator(str(folder), files=files, **options)
     results = translator.translate_batch(
         [[source[index] for index in ids[mask.bool()].tolist()] for ids, mask in rows],
         target_prefix=[[word if word in known else end for word in words] for words in targets],

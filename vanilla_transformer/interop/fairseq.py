@@ -24,13 +24,8 @@ from transformers.utils import logging
 
 from vanilla_transformer.interop.checkpoint_files import read_training_checkpoint
 from vanilla_transformer.interop.formats import Imported
-from vanilla_transformer.interop.tokenizers import word_backend
-from vanilla_transformer.model.tokenization_vanilla_transformer import (
-    EOS_TOKEN,
-    SPECIAL_TOKENS,
-    UNK_TOKEN,
-    VanillaTransformerTokenizer,
-)
+from vanilla_transformer.interop.vocabularies import align_vocabularies, make_tokenizer
+from vanilla_transformer.model.tokenization_vanilla_transformer import SPECIAL_TOKENS
 from vanilla_transformer.weights.match_weights import (
     Rules,
     WeightRule,
@@ -79,6 +74,13 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 """The values of options that have a counterpart here. An option that is empty has the first."""
 
+HEADS = ("encoder_attention_heads", "decoder_attention_heads")
+RATES = (
+    *("dropout", "attention_dropout", "encoder_layerdrop", "decoder_layerdrop"),
+    "label_smoothing",
+)
+"""Options that a config has by the same names."""
+
 SAME_IN_BOTH = ("embed_dim", "normalize_before", "learned_pos", "final norm")
 """Options of each stack that must be the same in both."""
 
@@ -105,11 +107,9 @@ def read_fairseq(
     rules = _name_rules("pre" if options.get("encoder_normalize_before") else "post")
     config, fitted = fit_weights(rename_weights(weights, rules), fields)
     sizes = (config.vocab_size, int(config.decoder_vocab_size or 0))
-    tokenizer = _read_tokenizer(Path(dicts or Path(source).parent), options, sizes, bool(dicts))
-    notes = ("Its texts are segmented as for fairseq: words and subwords separated by spaces.",)
-    return Imported(
-        build_model(config, fitted), tokenizer, notes=notes if tokenizer is not None else ()
-    )
+    folder = Path(dicts or Path(source).parent)
+    tokenizer, notes = _read_tokenizer(folder, options, sizes, bool(dicts))
+    return Imported(build_model(config, fitted), tokenizer, notes=notes)
 
 
 def _read_options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,8 +161,7 @@ def _find_unknown_options(
     for name in ("decoder_input_dim", "decoder_output_dim"):
         if options.get(name) not in (None, width):
             problems.append(f"`{name}` is {options[name]}, but `decoder_embed_dim` is {width}")
-    needed = [f"{stack}_attention_heads" for stack in ("encoder", "decoder")]
-    problems += [f"`{name}` is missing" for name in needed if not options.get(name)]
+    problems += [f"`{name}` is missing" for name in HEADS if not options.get(name)]
     return problems
 
 
@@ -190,8 +189,11 @@ def _read_fields(options: Mapping[str, Any], weights: Mapping[str, torch.Tensor]
     ties = shares_all or bool(options.get("share_decoder_input_output_embed"))
     kind = "learned" if learned else "sinusoidal_fairseq"
     return {
-        "encoder_attention_heads": options["encoder_attention_heads"],
-        "decoder_attention_heads": options["decoder_attention_heads"],
+        **{name: options[name] for name in HEADS},
+        **{name: options.get(name) or 0.0 for name in RATES},
+        "activation_dropout": options.get("activation_dropout")
+        or options.get("relu_dropout")
+        or 0.0,
         "activation_function": ACTIVATIONS[options.get("activation_fn") or "relu"],
         "norm_placement": "pre" if options.get("encoder_normalize_before") else "post",
         "final_layer_norm": _has_final_norms(options, weights)[0],
@@ -201,14 +203,6 @@ def _read_fields(options: Mapping[str, Any], weights: Mapping[str, torch.Tensor]
         "position_offset": 2 if has_positions else 0,
         "share_encoder_decoder_embeddings": shares_all,
         "tie_word_embeddings": ties,
-        "dropout": options.get("dropout") or 0.0,
-        "attention_dropout": options.get("attention_dropout") or 0.0,
-        "activation_dropout": options.get("activation_dropout")
-        or options.get("relu_dropout")
-        or 0.0,
-        "encoder_layerdrop": options.get("encoder_layerdrop") or 0.0,
-        "decoder_layerdrop": options.get("decoder_layerdrop") or 0.0,
-        "label_smoothing": options.get("label_smoothing") or 0.0,
         "bos_token_id": 0,
         "pad_token_id": 1,
         "eos_token_id": 2,
@@ -247,17 +241,19 @@ def _name_rules(slot: str) -> Rules:
 
 # Dictionaries ------------------------------------------------------------------------------------
 
+_ROLES = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "add_source_eos": True}
+
 
 def _read_tokenizer(
     folder: Path, options: Mapping[str, Any], sizes: tuple[int, int], is_required: bool
-) -> VanillaTransformerTokenizer | None:
-    """Reads the dictionaries of both languages into a tokenizer; None if a file is missing."""
+) -> tuple[Any, tuple[str, ...]]:
+    """Makes a tokenizer of the dictionaries of both languages; None if a file is missing."""
     paths = [folder / name for name in _dictionary_names(options)]
     missing = [str(path) for path in paths if not path.is_file()]
     if missing:
         if is_required:
             raise FileNotFoundError(f"The dictionaries {missing} do not exist.")
-        return None
+        return None, ()
     added = _language_tokens(options)
     words = [list(dict.fromkeys([*_read_dictionary(path), *added])) for path in paths]
     problems = [
@@ -273,12 +269,7 @@ def _read_tokenizer(
                 "the others get made-up names. Check that it is the dictionary of this model."
             )
             symbols += [f"<row{row}>" for row in range(len(symbols), size)]
-    backends = [word_backend(symbols, UNK_TOKEN, EOS_TOKEN) for symbols in words]
-    if words[0] == words[1]:
-        return VanillaTransformerTokenizer(tokenizer_object=backends[0])
-    return VanillaTransformerTokenizer(
-        tokenizer_object=backends[0], target_tokenizer_object=backends[1]
-    )
+    return make_tokenizer(align_vocabularies(words[0], words[1], _ROLES))
 
 
 def _dictionary_names(options: Mapping[str, Any]) -> list[str]:

@@ -38,7 +38,7 @@ from onnx import helper, numpy_helper
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from torch import nn
 from torch.export import Dim
-from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+from transformers.cache_utils import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from vanilla_transformer.interop.comparison import Comparison, compare_logits
@@ -175,7 +175,8 @@ class DecoderGraph(nn.Module):
         new = self.project(encoder_hidden_states[:, source[0].shape[2] :])
         length = encoder_hidden_states.shape[1]
         source = [torch.cat(pair, 2)[:, :, :length] for pair in zip(source, new, strict=True)]
-        cache = EncoderDecoderCache(_cache_of(past), _cache_of(source))
+        layers = zip(past[::2], past[1::2], source[::2], source[1::2], strict=True)
+        cache = EncoderDecoderCache(layers)
         cache.is_updated = dict.fromkeys(range(len(source) // 2), True)  # no source is read again
         output = self.model(
             encoder_outputs=BaseModelOutput(last_hidden_state=cast(Any, encoder_hidden_states)),
@@ -186,7 +187,9 @@ class DecoderGraph(nn.Module):
             output_attentions=True,
         )
         aligned = self.aligning_weights(output.cross_attentions)
-        return output.logits, aligned, *source, *_tensors_of(cache.self_attention_cache)
+        kept: Any = cache.self_attention_cache.layers
+        past = [tensor for layer in kept for tensor in (layer.keys, layer.values)]
+        return output.logits, aligned, *source, *past
 
     def aligning_weights(self, layers: Sequence[torch.Tensor]) -> torch.Tensor:
         """Returns the mean weights of the heads that align: (batch, target_len, source_len)."""
@@ -312,14 +315,3 @@ def _write_config(folder: Path, fields: Mapping[str, Any], kind: str) -> None:
 def _names_of(prefix: str, part: str, layers: int) -> list[str]:
     pairs = ((index, kind) for index in range(layers) for kind in ("key", "value"))
     return [f"{prefix}.{index}.{part}.{kind}" for index, kind in pairs]
-
-
-def _cache_of(tensors: Sequence[torch.Tensor]) -> DynamicCache:
-    cache = DynamicCache()
-    for index in range(len(tensors) // 2):
-        cache.update(tensors[2 * index], tensors[2 * index + 1], index)
-    return cache
-
-
-def _tensors_of(cache: Any) -> list[torch.Tensor]:
-    return [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]

@@ -79,8 +79,8 @@ def _find_differences(
 # Words listed by id ------------------------------------------------------------------------------
 
 
-def word_backend(words: Sequence[str], unk_token: str, suffix: str | None) -> Tokenizer:
-    """Makes a backend that splits at white space and looks words up; a suffix ends sequences.
+def word_backend(words: Sequence[str], unk_token: str) -> Tokenizer:
+    """Makes a backend that splits at white space and looks words up.
 
     Decoding undoes the segmentation, if the vocabulary shows it: `▁` of SentencePiece, `￭` of
     OpenNMT's tokenizer, or `@@` of subword-nmt.
@@ -88,7 +88,6 @@ def word_backend(words: Sequence[str], unk_token: str, suffix: str | None) -> To
     vocab = {word: index for index, word in enumerate(words)}
     backend = Tokenizer(models.WordLevel(vocab, unk_token=unk_token))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    set_ends(backend, None, suffix)
     if any(word.startswith("▁") for word in words):
         steps = [decoders.Fuse(), decoders.Replace("▁", " "), decoders.Strip(" ", 1, 0)]
     else:

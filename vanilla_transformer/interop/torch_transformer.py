@@ -135,8 +135,7 @@ def _rename_torch(
     scheme, stored = positions
     start = re.escape(prefix)
     layer, here = rf"{start}(encoder|decoder)\.layers\.(\d+)\.", r"model.\1.layers.\2."
-    cross = rf"{start}decoder\.layers\.(\d+)\.multihead_attn\."
-    here_cross = r"model.decoder.layers.\1.encoder_attn."
+    attentions = {"self_attn": "self_attn", "multihead_attn": "encoder_attn"}
     tables: dict[str, tuple[str, ...]] = dict.fromkeys(stored, ())
     if scheme == "learned":
         for name, stack in zip((stored * 2)[:2], ("encoder", "decoder"), strict=True):
@@ -144,17 +143,16 @@ def _rename_torch(
     for side, table in (("source", SOURCE_TABLE), ("target", TARGET_TABLE)):
         tables[names[side]] = (*tables.get(names[side], ()), table)  # one may stand for both
     rules: Rules = {
-        rf"{layer}self_attn\.in_proj_(\w+)": WeightRule(
-            tuple(rf"{here}self_attn.{part}_proj.\3" for part in "qkv"), is_split=True
-        ),
-        rf"{cross}in_proj_(\w+)": WeightRule(
-            tuple(rf"{here_cross}{part}_proj.\2" for part in "qkv"), is_split=True
-        ),
+        **{
+            rf"{layer}{theirs}\.in_proj_(\w+)": WeightRule(
+                tuple(rf"{here}{ours}.{part}_proj.\3" for part in "qkv"), is_split=True
+            )
+            for theirs, ours in attentions.items()
+        },
         **layer_rules(
             layer,
             {
-                r"self_attn\.out_proj": "self_attn.out_proj",
-                r"multihead_attn\.out_proj": "encoder_attn.out_proj",
+                **{rf"{name}\.out_proj": f"{ours}.out_proj" for name, ours in attentions.items()},
                 "linear([12])": r"feed_forward.fc\3",
             },
             norms=("norm1", "norm2", "norm3"),

@@ -74,11 +74,6 @@ class Vocabularies:
         start = None if self.start is None else self.target.index(self.start)
         return {**ids, "decoder_start_token_id": start}
 
-    @property
-    def adds_sources(self) -> bool:
-        """Whether the source has more added rows than one for padding."""
-        return self.orders[0].count(None) > 1
-
     def spread_logits(self, logits: torch.Tensor) -> torch.Tensor:
         """Returns logits of the former rows in the new order; added rows get their bias."""
         by_row = logits.movedim(-1, 0)
@@ -279,7 +274,7 @@ def _build_tokenizer(
             backend, missing = sentencepiece_backend(files[side], words, special["unk_token"])
             lost += missing
         else:
-            backend = word_backend(words, special["unk_token"], None)
+            backend = word_backend(words, special["unk_token"])
         first = special["bos_token"] if vocabularies.begins and side == 0 else None
         last = special["eos_token"] if ends or side == 1 else None
         set_ends(backend, first, last)

@@ -19,7 +19,7 @@ from vanilla_transformer.model.configuration_vanilla_transformer import (
     VanillaTransformerConfig,
     aligning_layer,
 )
-from vanilla_transformer.tokenizer_sides import unnamed_ids
+from vanilla_transformer.tokenizer_sides import unnamed_ids, vocabularies_of
 from vanilla_transformer.weights.ctranslate2_variables import ACTIVATIONS, PARAMETERS, module_paths
 from vanilla_transformer.weights.exact_rewrites import (
     fold_residual_scale,
@@ -29,7 +29,6 @@ from vanilla_transformer.weights.exact_rewrites import (
 from vanilla_transformer.weights.match_weights import STACKS, raise_problems
 from vanilla_transformer.weights.sinusoids import SINUSOIDS
 from vanilla_transformer.weights.supported_fields import fields_beyond
-from vanilla_transformer.weights.token_rows import vocabularies_of
 
 logger = logging.get_logger(__name__)
 
@@ -53,8 +52,6 @@ _ANY = (
     "logit_scale",
     "position_offset",
     "rope_parameters",
-    "relative_attention_max_distance",
-    "relative_attention_num_buckets",
 )
 """Fields of which CTranslate2 computes every value."""
 

@@ -21,14 +21,6 @@ WITHOUT_EFFECT_ON_OUTPUTS = (
 )
 """Fields that training alone reads, or whose weights an export copies or splits."""
 
-_TOKENS = (
-    "pad_token_id",
-    "bos_token_id",
-    "eos_token_id",
-    "decoder_start_token_id",
-    "forced_eos_token_id",
-)
-
 
 def fields_beyond(
     config: VanillaTransformerConfig, values: Mapping[str, Sequence[Any]], free: Sequence[str] = ()
@@ -41,7 +33,7 @@ def fields_beyond(
     problems = []
     default = VanillaTransformerConfig()
     for name in VanillaTransformerConfig.__annotations__:
-        if name in (*WITHOUT_EFFECT_ON_OUTPUTS, *SIZES, *_TOKENS, *free):
+        if name in (*WITHOUT_EFFECT_ON_OUTPUTS, *SIZES, *free) or name.endswith("_token_id"):
             continue
         value = getattr(config, name, None)
         possible = values.get(name, (getattr(default, name, None),))
