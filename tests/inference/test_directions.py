@@ -24,8 +24,8 @@ from vanilla_transformer.batches.encoding import RowDirections, encode
 from vanilla_transformer.batches.subwords import SampledSubwords
 from vanilla_transformer.inference import segment_translator
 from vanilla_transformer.inference.options import TranslateOptions
+from vanilla_transformer.interop.changed_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.funnel import convert
-from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.model.directions import record_directions
 from vanilla_transformer.serving.models import load_models
 from vanilla_transformer.serving.monitoring import Metrics

@@ -13,8 +13,8 @@ from test_trimmed_vocabulary import (
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.interop.changed_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.funnel import convert
-from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.tokenizer_sides import vocabulary_of
 
 TAG = "<2pl>"

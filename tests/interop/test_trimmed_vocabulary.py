@@ -10,8 +10,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.interop.changed_vocabulary import trim_vocabulary
 from vanilla_transformer.interop.funnel import convert
-from vanilla_transformer.interop.trimmed_vocabulary import trim_vocabulary
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
 SOURCE = [

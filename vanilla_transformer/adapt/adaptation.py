@@ -38,8 +38,8 @@ from vanilla_transformer.files.atomic_files import foreign_names, replaced_direc
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.files.file_contents import content_digest, read_object, text_digest
 from vanilla_transformer.files.loading import load_generation_settings, load_tokenizer
+from vanilla_transformer.interop.changed_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.funnel import convert
-from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.recognition import recognised_kind
 from vanilla_transformer.language_tags import closest_tag
 from vanilla_transformer.model.directions import Direction

@@ -72,7 +72,7 @@ def run(options: Options) -> None:
 
 def trim(options: Options) -> None:
     """Trims the vocabulary of the model, and prints what that saves."""
-    from vanilla_transformer.interop.trimmed_vocabulary import trim_vocabulary
+    from vanilla_transformer.interop.changed_vocabulary import trim_vocabulary
 
     done = trim_vocabulary(
         options.model, options.output_dir, **asdict(options.trim), overwrite=options.overwrite
@@ -91,7 +91,7 @@ def trim(options: Options) -> None:
 
 def add_tokens(options: Options) -> None:
     """Adds tokens to a model."""
-    from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
+    from vanilla_transformer.interop.changed_vocabulary import grow_vocabulary
 
     grow_vocabulary(options.model, options.output_dir, options.add_tokens, options.overwrite)
     print(f"New tokens: {' '.join(options.add_tokens)}")

@@ -33,6 +33,7 @@ from vanilla_transformer.model.configuration_vanilla_transformer import VanillaT
 from vanilla_transformer.weights import exact_rewrites as rewrites
 from vanilla_transformer.weights.exact_rewrites import Rewrite
 from vanilla_transformer.weights.match_weights import (
+    STACKS,
     Rules,
     WeightRule,
     attention_names,
@@ -41,31 +42,18 @@ from vanilla_transformer.weights.match_weights import (
 from vanilla_transformer.weights.sinusoids import SINUSOIDS
 
 _FOR_ANY_CLASS = (rewrites.repeat_key_value_heads, rewrites.fold_residual_scale)
+_IN_EVERY_CLASS = (
+    *("vocab_size", "d_model", "use_cache"),
+    *("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
+)
+_OF_A_STACK = ("layers", "attention_heads", "ffn_dim", "layerdrop")
 _OPTIONS = {
     name: name
     for name in (
-        "vocab_size",
-        "d_model",
-        "encoder_layers",
-        "decoder_layers",
-        "encoder_attention_heads",
-        "decoder_attention_heads",
-        "encoder_ffn_dim",
-        "decoder_ffn_dim",
-        "activation_function",
-        "max_position_embeddings",
-        "scale_embedding",
-        "dropout",
-        "attention_dropout",
-        "activation_dropout",
-        "encoder_layerdrop",
-        "decoder_layerdrop",
-        "use_cache",
-        "pad_token_id",
-        "bos_token_id",
-        "eos_token_id",
-        "decoder_start_token_id",
-        "forced_eos_token_id",
+        *_IN_EVERY_CLASS,
+        *(f"{stack}_{name}" for stack in STACKS for name in _OF_A_STACK),
+        *("activation_function", "max_position_embeddings", "scale_embedding"),
+        *("dropout", "attention_dropout", "activation_dropout", "forced_eos_token_id"),
     )
 }
 
@@ -214,13 +202,9 @@ FSMT = replace(
 # T5 -----------------------------------------------------------------------------------------------
 
 
-_SAME_IN_T5 = (
-    *("vocab_size", "d_model", "use_cache"),
-    *("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
-    *("relative_attention_num_buckets", "relative_attention_max_distance"),
-)
+_BUCKETS = ("relative_attention_num_buckets", "relative_attention_max_distance")
 _OPTIONS_OF_T5 = {
-    **{name: name for name in _SAME_IN_T5},
+    **{name: name for name in (*_IN_EVERY_CLASS, *_BUCKETS)},
     "head_dim": "d_kv",
     "encoder_layers": "num_layers",
     "decoder_layers": "num_decoder_layers",
@@ -255,7 +239,7 @@ def _read_fields_of_t5(config: Any) -> dict[str, Any]:
     both = {
         f"{stack}_{ours}": getattr(config, theirs)
         for ours, theirs in _BOTH_STACKS.items()
-        for stack in ("encoder", "decoder")
+        for stack in STACKS
     }
     return {
         **both,

@@ -32,11 +32,8 @@ def read_tables(folder: Path) -> list["Table"]:
     config = read_object(folder / _CONFIG) if (folder / _CONFIG).is_file() else {}
     if (folder / "vocab.json").is_file() and models:
         if (target := folder / "target_vocab.json").is_file():
-            source, target_model = folder / "source.spm", folder / "target.spm"
-            return [
-                PieceTable(folder / "vocab.json", (source,)),
-                PieceTable(target, (target_model,)),
-            ]
+            sides = ((folder / "vocab.json", "source.spm"), (target, "target.spm"))
+            return [PieceTable(path, (folder / name,)) for path, name in sides]
         return [PieceTable(folder / "vocab.json", tuple(models))]
     raise ValueError(
         f"The vocabulary of a {config.get('tokenizer_class', 'tokenizer')} cannot be changed: its "

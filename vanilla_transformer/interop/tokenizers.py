@@ -17,6 +17,7 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import (
     lower_case,
     puts_space_before,
 )
+from vanilla_transformer.tokenizer_sides import call_tokenizer
 from vanilla_transformer.weights.match_weights import raise_problems
 
 PROBES = (
@@ -59,19 +60,16 @@ def _find_differences(
 ) -> Iterator[str]:
     """Yields a sentence for each text that a saved tokenizer encodes or decodes otherwise."""
     both = (tokenizer, saved)
+    sided = [isinstance(each, VanillaTransformerTokenizer) for each in both]
     for text, side in product(texts, sides):
-        argument = {"source": "text", "target": "text_target"}[side]
-        expected, encoded = (
-            (each if side == "source" else in_language(each, None))(**{argument: text})["input_ids"]
-            for each in both
-        )
-        is_ours = [isinstance(each, VanillaTransformerTokenizer) for each in both]
+        encoders = both if side == "source" else [in_language(each, None) for each in both]
+        expected, encoded = (call_tokenizer(each, side, text)["input_ids"] for each in encoders)
         original, decoded = (
-            each.decode(expected, **({"side": side} if is_own else {}))
-            for each, is_own in zip(both, is_ours, strict=True)
+            each.decode(expected, **({"side": side} if is_sided else {}))
+            for each, is_sided in zip(both, sided, strict=True)
         )
         if expected != encoded:
-            yield f"`{argument}` {text!r} becomes {encoded}, not {expected}"
+            yield f"the {side} {text!r} becomes {encoded}, not {expected}"
         elif original != decoded:
             yield f"{expected} becomes {decoded!r}, not {original!r}"
 

@@ -1,8 +1,12 @@
-"""Trims the vocabulary of a saved model to the tokens of some texts; the model computes the same.
+"""Changes the vocabulary of a saved model: trims it to the tokens of some texts, or adds tokens.
 
-The rows of dropped tokens leave the embeddings, the output projection and its bias. Kept tokens
-keep their order. Texts that need kept tokens only are cut as before, and the logits of kept tokens
-are the same.
+A trimmed model computes the same. The rows of dropped tokens leave the embeddings, the output
+projection and its bias. Kept tokens keep their order. Texts that need kept tokens only are cut as
+before, and the logits of kept tokens are the same.
+
+The row of an added token, a tag or a language, starts as the mean of the rows of the pieces that
+the old tokenizer cuts it into. Its logit is then the mean of theirs, so that greedy decoding never
+prefers it before training.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,13 +36,14 @@ from vanilla_transformer.model.directions import in_language
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
+from vanilla_transformer.tokenizer_sides import call_tokenizer
 from vanilla_transformer.weights.match_weights import raise_problems
 
-CHECKED_LINES = 1000
+_CHECKED_LINES = 1000
 """Number of lines of each side whose ids are compared before the model is saved."""
 
 _ID_LISTS = ("suppress_tokens", "begin_suppress_tokens")
-_SIDES = ("text", "text_target")
+_SIDES = ("source", "target")
 
 
 @dataclass(frozen=True)
@@ -93,9 +98,9 @@ def trim_vocabulary(
     """
     files = [*map(str, keep_for), *map(str, keep_for_target)]
     check_output_directory(str(output_dir), overwrite, [path, *files])
-    files_of_sides = (keep_for, keep_for_target or keep_for)
-    texts = dict(zip(_SIDES, map(check_texts, files_of_sides), strict=True))
-    model, tokenizer = load_model_and_tokenizer(path)
+    _check_texts(files)
+    texts = {"source": keep_for, "target": keep_for_target or keep_for}
+    model, tokenizer = _load_model_and_tokenizer(path)
     with TemporaryDirectory() as name:
         folder = Path(name)
         tokenizer.save_pretrained(folder)
@@ -106,11 +111,11 @@ def trim_vocabulary(
         load: Any = AutoTokenizer.from_pretrained
         smaller = load(folder)
         trimmed = deepcopy(model)
-        set_rows(trimmed, *([[index] for index in order] for order in orders))
+        _set_rows(trimmed, *([[index] for index in order] for order in orders))
         lines = _compare_ids(tokenizer, smaller, orders, texts)
         before, after = _measure_model(model), _measure_model(trimmed)
         done = Trimmed(before, after, *orders, lines)
-        save_changed_model(
+        _save_changed_model(
             (trimmed, smaller),
             output_dir,
             path,
@@ -123,16 +128,56 @@ def trim_vocabulary(
     return done
 
 
-def check_texts(files: Iterable[str | Path]) -> list[str | Path]:
-    """Returns the paths of text files; raises a ValueError if one holds no text."""
-    checked = list(files)
-    for file in checked:
-        if not any(line.strip() for line in read_lines(file)):
+def grow_vocabulary(
+    path: str, output_dir: str | Path, tokens: Sequence[str], overwrite: bool = False
+) -> None:
+    """Adds tokens to the vocabulary of a model, or to both, and saves the model.
+
+    The tokens are tags or languages, which texts contain as a whole, such as "<2fr>". After an
+    error, the output directory is as it was.
+    """
+    check_output_directory(str(output_dir), overwrite, [path])
+    model, tokenizer = _load_model_and_tokenizer(path)
+    plain = in_language(tokenizer, None)
+    cuts = {
+        side: [
+            call_tokenizer(plain, side, token, add_special_tokens=False)["input_ids"]
+            or [tokenizer.unk_token_id]
+            for token in tokens
+        ]
+        for side in _SIDES
+    }
+    sizes, rows_of_sides = (model.config.vocab_size, model.config.decoder_vocab_size), list[Rows]()
+    for (side, cut), size in zip(cuts.items(), sizes, strict=True):
+        at = {"side": side} if getattr(tokenizer, "separate_vocabularies", False) else {}
+        if at or side == "source":
+            tokenizer.add_tokens(list(tokens), special_tokens=True, **at)
+        rows: Rows = [[index] for index in range(size)]
+        for token, pieces in zip(tokens, cut, strict=True):
+            index = int(tokenizer.convert_tokens_to_ids(token, **at))
+            rows += [pieces] * (index + 1 - len(rows))  # or it is a row that no token has used
+            rows[index] = pieces
+        rows_of_sides.append(rows)
+    _set_rows(model, *rows_of_sides)
+    _save_changed_model(
+        (model, tokenizer),
+        output_dir,
+        path,
+        "larger",
+        f"It has {len(tokens):,} new tokens, whose rows are the means of the pieces that they were "
+        "cut into: train it.",
+        "Logits of old tokens equal the source's for texts that are cut as before.",
+    )
+
+
+def _check_texts(files: Iterable[str | Path]) -> None:
+    """Raises a ValueError if a text file holds no text."""
+    for file in files:
+        if not any(_read_texts([file])):
             raise ValueError(f"{str(file)!r} holds no text: leave it out, or give another file.")
-    return checked
 
 
-def load_model_and_tokenizer(path: str) -> tuple[Any, Any]:
+def _load_model_and_tokenizer(path: str) -> tuple[Any, Any]:
     """Loads a model, with the type of its weights, and its tokenizer."""
     config = VanillaTransformerConfig.from_pretrained(path)
     kind = (config.architectures or [VanillaTransformerForConditionalGeneration.__name__])[0]
@@ -153,18 +198,18 @@ def load_model_and_tokenizer(path: str) -> tuple[Any, Any]:
 # Which tokens ------------------------------------------------------------------------------------
 
 
-def read_texts(files: Iterable[str | Path]) -> Iterator[str]:
+def _read_texts(files: Iterable[str | Path]) -> Iterator[str]:
     """Yields the lines of text files that are not blank."""
     return (line for line in chain.from_iterable(map(read_lines, files)) if line.strip())
 
 
 def _encode_lines(tokenizer: Any, side: str, lines: Iterable[str]) -> Iterator[list[int]]:
     """Yields the ids of each line."""
-    remaining, of_targets = iter(lines), in_language(tokenizer, None)
+    remaining, encoder = iter(lines), tokenizer
+    if side == "target":
+        encoder = in_language(tokenizer, None)
     while chunk := list(islice(remaining, 1024)):
-        yield from (tokenizer if side == "text" else of_targets)(**{side: chunk}, verbose=False)[
-            "input_ids"
-        ]
+        yield from call_tokenizer(encoder, side, chunk)["input_ids"]
 
 
 def _choose_ids(
@@ -181,7 +226,7 @@ def _choose_ids(
     used: list[set[int]] = [set() for _ in tables]
     for number, side in enumerate(_SIDES):
         used[number % len(tables)].update(
-            chain.from_iterable(_encode_lines(tokenizer, side, read_texts(texts[side])))
+            chain.from_iterable(_encode_lines(tokenizer, side, _read_texts(texts[side])))
         )
     named = _named_ids(model.config.to_dict()) | _named_ids(model.generation_config.to_dict())
     kept = []
@@ -223,7 +268,7 @@ def _named_ids(fields: Mapping[str, Any]) -> set[int]:
     return set(ids) - {None, -1}  # both stand for none
 
 
-def renumber_fields(config: Any, new: Mapping[int, int]) -> None:
+def _renumber_fields(config: Any, new: Mapping[int, int]) -> None:
     """Replaces the ids in a config, in place; a ban on a dropped token is dropped."""
     for name, value in config.to_dict().items():
         if value is None:
@@ -255,15 +300,15 @@ Rows = list[list[int]]
 """The old rows that each new row is the mean of."""
 
 
-def set_rows(model: Any, source: Rows, target: Rows) -> None:
+def _set_rows(model: Any, source: Rows, target: Rows) -> None:
     """Replaces the rows of a model's vocabularies, in place.
 
     A shared embedding gets the rows of the target.
     """
     config, head = model.config, model.lm_head
     new = {rows[0]: index for index, rows in reversed(list(enumerate(target))) if len(rows) == 1}
-    renumber_fields(config, new)
-    renumber_fields(model.generation_config, new)
+    _renumber_fields(config, new)
+    _renumber_fields(model.generation_config, new)
     sides = {"encoder.embed_tokens": source, "decoder.embed_tokens": target}
     if config.share_encoder_decoder_embeddings:
         sides["shared"] = target
@@ -302,14 +347,14 @@ def _compare_ids(
     """Raises an error if a line is cut otherwise; returns the number of lines."""
     count, problems = 0, []
     for side, order in zip(_SIDES, orders, strict=True):
-        lines = list(islice(read_texts(texts[side]), CHECKED_LINES))
+        lines = list(islice(_read_texts(texts[side]), _CHECKED_LINES))
         pairs = zip(
             *(_encode_lines(each, side, lines) for each in (tokenizer, smaller)), strict=True
         )
         for line, (before, after) in zip(lines, pairs, strict=True):
             count += 1
             if before != [order[index] if index < len(order) else None for index in after]:
-                problems.append(f"`{side}` {line[:80]!r} is cut otherwise")
+                problems.append(f"the {side} {line[:80]!r} is cut otherwise")
     raise_problems("The smaller tokenizer differs from the model's", problems[:5])
     return count
 
@@ -322,7 +367,7 @@ def _measure_model(model: Any) -> Size:
     )
 
 
-def save_changed_model(
+def _save_changed_model(
     pair: tuple[Any, Any], output_dir: str | Path, path: str, change: str, text: str, proof: str
 ) -> None:
     """Saves a model and its tokenizer, whose vocabulary has become "smaller" or "larger"."""
