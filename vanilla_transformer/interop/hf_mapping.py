@@ -18,7 +18,7 @@ from vanilla_transformer.model.configuration_vanilla_transformer import VanillaT
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.weights.exact_rewrites import Rewrite
+from vanilla_transformer.weights.exact_rewrites import Rewrite, fields_with_effect
 from vanilla_transformer.weights.match_weights import (
     SHARED_TABLE,
     SOURCE_TABLE,
@@ -30,7 +30,6 @@ from vanilla_transformer.weights.match_weights import (
     rename_weights,
     sharing_fields,
 )
-from vanilla_transformer.weights.supported_fields import fields_with_effect
 
 _HEAD_BIAS = "lm_head.bias"
 

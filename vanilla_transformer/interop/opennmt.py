@@ -79,9 +79,19 @@ ACTIVATIONS_OF_OPENNMT = {"silu": "gated-silu", **{n: n for n in ("relu", "gelu"
 NORMS = {"standard": "layer_norm", "standardFP32": "layer_norm", "rms": "rms_norm"}
 """The values of `norm_type` by their names in Eole; OpenNMT-py has no "standardFP32"."""
 
+# The values that both systems have counterparts of here.
+_OF_A_STACK: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("encoder_type", "decoder_type"), ("transformer",)),
+    **dict.fromkeys(("num_experts", "sliding_window", "relative_positions_buckets"), (0,)),
+    "parallel_residual": (False,),
+}
+_OF_THE_TRAINING: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("lora_layers", "quant_layers"), ([],)),
+    "lora_embedding": (False,),
+}
 EXPECTED: dict[str, tuple[Any, ...]] = {
-    "encoder_type": ("transformer",),
-    "decoder_type": ("transformer",),
+    **_OF_A_STACK,
+    **_OF_THE_TRAINING,
     "model_type": ("text",),
     "model_task": ("seq2seq",),
     "self_attn_type": ("scaled-dot", "scaled-dot-flash"),
@@ -89,25 +99,21 @@ EXPECTED: dict[str, tuple[Any, ...]] = {
     "pos_ffn_activation_fn": tuple(ACTIVATIONS_OF_OPENNMT),
     "layer_norm": ("standard", "rms"),
     "position_encoding_type": (*POSITIONS, None),
-    **dict.fromkeys(("copy_attn", "parallel_residual", "lora_embedding"), (False,)),
-    **dict.fromkeys(("max_relative_positions", "relative_positions_buckets"), (0,)),
-    **dict.fromkeys(("num_experts", "sliding_window", "n_src_feats"), (0,)),
-    **dict.fromkeys(("lora_layers", "quant_layers"), ([],)),
+    **dict.fromkeys(("max_relative_positions", "n_src_feats"), (0,)),
+    "copy_attn": (False,),
 }
 """The values of OpenNMT-py's options that have a counterpart here; empty ones have the first."""
 
-_OF_A_STACK: dict[str, tuple[Any, ...]] = {
-    "encoder_type": ("transformer",),
-    "decoder_type": ("transformer",),
+_OF_A_STACK_OF_EOLE: dict[str, tuple[Any, ...]] = {
+    **_OF_A_STACK,
     "encoder_layer_style": ("standard",),
     "layer_norm": tuple(NORMS),
     "mlp_activation_fn": tuple(ACTIVATIONS),
     "final_encoder_layer_norm": (True,),
-    **dict.fromkeys(("parallel_residual", "ffn_layernorm", "q_gating"), (False,)),
+    **dict.fromkeys(("ffn_layernorm", "q_gating"), (False,)),
     **dict.fromkeys(("query_norm", "key_norm", "value_norm"), (False,)),
-    **dict.fromkeys(("num_experts", "num_mtp_heads", "sliding_window"), (0,)),
     **dict.fromkeys(("head_dim", "layer_types"), (None,)),
-    "relative_positions_buckets": (0,),
+    "num_mtp_heads": (0,),
 }
 EXPECTED_OF_EOLE: dict[str, dict[str, tuple[Any, ...]]] = {
     "model": {
@@ -120,9 +126,8 @@ EXPECTED_OF_EOLE: dict[str, dict[str, tuple[Any, ...]]] = {
         "position_encoding_type": (*POSITIONS, "Learned", None),
         "embedding_layer_norm": (False,),
     },
-    "training": {"lora_layers": ([],), "lora_embedding": (False,), "quant_layers": ([],)},
-    "encoder": _OF_A_STACK,
-    "decoder": _OF_A_STACK,
+    "training": _OF_THE_TRAINING,
+    **dict.fromkeys(STACKS, _OF_A_STACK_OF_EOLE),
 }
 """The values of Eole's options that have a counterpart here, by group."""
 

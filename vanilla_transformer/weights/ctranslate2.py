@@ -16,19 +16,20 @@ from ctranslate2.specs.model_spec import index_spec
 from transformers.utils import logging
 
 from vanilla_transformer.model.configuration_vanilla_transformer import (
+    SIZES,
     VanillaTransformerConfig,
     aligning_layer,
 )
 from vanilla_transformer.tokenizer_sides import unnamed_ids, vocabularies_of
 from vanilla_transformer.weights.ctranslate2_variables import ACTIVATIONS, PARAMETERS, module_paths
 from vanilla_transformer.weights.exact_rewrites import (
+    WITHOUT_EFFECT_ON_OUTPUTS,
     fold_residual_scale,
     reorder_cross_attention,
     state_of,
 )
 from vanilla_transformer.weights.match_weights import STACKS, raise_problems
 from vanilla_transformer.weights.sinusoids import SINUSOIDS
-from vanilla_transformer.weights.supported_fields import fields_beyond
 
 logger = logging.get_logger(__name__)
 
@@ -55,7 +56,7 @@ _ANY = (
 )
 """Fields of which CTranslate2 computes every value."""
 
-_VALUES = {
+_VALUES: dict[str, tuple[Any, ...]] = {
     "norm_placement": ("post", "pre"),
     "norm_type": ("layer_norm", "rms_norm"),
     "position_embedding_type": (*SINUSOIDS, "learned", "rope", "relative", "none"),
@@ -69,8 +70,18 @@ _VALUES = {
 def problems_for_ctranslate2(
     config: VanillaTransformerConfig, holds_start: bool = True
 ) -> list[str]:
-    """Lists the settings that CTranslate2 cannot compute; see `convert_to_ctranslate2`."""
-    problems = fields_beyond(config, _VALUES, _ANY)
+    """Lists the settings that CTranslate2 cannot compute; see `convert_to_ctranslate2`.
+
+    A field that is named nowhere, for example a new one, must have its default value.
+    """
+    default, problems = VanillaTransformerConfig(), []
+    for name in VanillaTransformerConfig.__annotations__:
+        if name in (*WITHOUT_EFFECT_ON_OUTPUTS, *SIZES, *_ANY) or name.endswith("_token_id"):
+            continue
+        possible = _VALUES.get(name, (getattr(default, name, None),))
+        if (value := getattr(config, name, None)) not in possible:
+            known = " or ".join(map(repr, possible))
+            problems.append(f"`{name}` is {value!r}; possible is {known}.")
     problems += [
         f"`{name}` is None, but an export holds that token."
         for name in ("decoder_start_token_id", "eos_token_id")[not holds_start :]

@@ -12,7 +12,10 @@ from typing import Any
 
 import torch
 
-from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.configuration_vanilla_transformer import (
+    PROBABILITIES,
+    VanillaTransformerConfig,
+)
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
@@ -21,6 +24,18 @@ from vanilla_transformer.weights.sinusoids import SINUSOIDS, sinusoids
 
 ADDED_POSITIONS = (*SINUSOIDS, "learned", "none")
 """The position schemes that add a vector to each embedding, or nothing."""
+
+WITHOUT_EFFECT_ON_OUTPUTS = (
+    *PROBABILITIES,
+    "alignment_heads",
+    "classifier_pooling",
+    "fused_qkv",
+    "initializer",
+    "share_encoder_decoder_embeddings",
+    "tie_word_embeddings",
+    "use_cache",
+)
+"""Fields that training alone reads, or whose weights an export copies or splits."""
 
 _TABLE = "model.{}.embed_positions.weight"
 _INPUT_AXIS = re.compile(r"(embed_tokens|shared|lm_head|[qkv]_proj|fc1|gate)\.weight$")
@@ -82,6 +97,22 @@ def state_of(model: VanillaTransformerForConditionalGeneration) -> ModelState:
         parts = weight.split((queries, keys, keys))
         weights |= {name.replace("qkv", x): part for x, part in zip("qkv", parts, strict=True)}
     return ModelState({**fields, "fused_qkv": False}, weights)
+
+
+def fields_with_effect(config: VanillaTransformerConfig) -> dict[str, Any]:
+    """Returns the fields that change outputs; None becomes the value that it means."""
+    hidden = {*WITHOUT_EFFECT_ON_OUTPUTS, "is_encoder_decoder"}
+    names = set(VanillaTransformerConfig.__annotations__) - hidden
+    if config.position_embedding_type != "learned":
+        names -= {"max_position_embeddings"}
+    if config.position_embedding_type != "relative":
+        names -= {"relative_attention_num_buckets", "relative_attention_max_distance"}
+    fields = {name: getattr(config, name, None) for name in names}
+    widths = {config.head_dim_with(getattr(config, f"{stack}_attention_heads")) for stack in STACKS}
+    fields["head_dim"] = sorted(widths)
+    if len(widths) == 1:
+        fields["attention_scale"] = config.attention_scale or widths.pop() ** -0.5
+    return fields
 
 
 def repeat_key_value_heads(state: ModelState) -> ModelState:
