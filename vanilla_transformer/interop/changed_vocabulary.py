@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoTokenizer
 
 from vanilla_transformer.files.atomic_files import check_output_directory, replaced_directory
 from vanilla_transformer.files.text_files import read_lines
@@ -108,8 +107,7 @@ def trim_vocabulary(
         orders = _choose_ids(model, tokenizer, tables, texts, keep_frequent)
         for table, order in zip(tables, orders, strict=False):
             table.write({old: new for new, old in enumerate(order)})
-        load: Any = AutoTokenizer.from_pretrained
-        smaller = load(folder)
+        smaller = load_tokenizer(folder)
         trimmed = deepcopy(model)
         _set_rows(trimmed, *([[index] for index in order] for order in orders))
         lines = _compare_ids(tokenizer, smaller, orders, texts)

@@ -18,7 +18,7 @@ from vanilla_transformer.model.configuration_vanilla_transformer import VanillaT
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.weights.exact_rewrites import Rewrite, fields_with_effect
+from vanilla_transformer.weights.exact_rewrites import ModelState, Rewrite, fields_with_effect
 from vanilla_transformer.weights.match_weights import (
     SHARED_TABLE,
     SOURCE_TABLE,
@@ -114,15 +114,12 @@ def import_model(
 # To transformers ---------------------------------------------------------------------------------
 
 
-def export_model(
-    family: Family, model: VanillaTransformerForConditionalGeneration
-) -> PreTrainedModel:
-    """Converts a model without `fused_qkv` into one of a family: as `import_model`, reversed."""
-    written = family.model_class(family.config_for(model.config))
-    state_dict = _rename_to_theirs(family, written, model.state_dict())
+def export_model(family: Family, state: ModelState) -> PreTrainedModel:
+    """Makes a model of a family out of fields and weights: as `import_model`, reversed."""
+    written = family.model_class(family.config_for(VanillaTransformerConfig(**state.fields)))
+    state_dict = _rename_to_theirs(family, written, state.weights)
     _separate_matrices(written, state_dict)
-    written.type(model.dtype).load_state_dict(state_dict)
-    written.generation_config = copy_generation_config(model)
+    written.load_state_dict(state_dict)
     written.train(False)
     return written
 

@@ -38,7 +38,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 )
 from vanilla_transformer.tokenizer_sides import unnamed_ids
 from vanilla_transformer.weights.exact_rewrites import ModelState, state_of
-from vanilla_transformer.weights.match_weights import build_model, raise_problems
+from vanilla_transformer.weights.match_weights import raise_problems
 
 _FORCED_TOKENS = ("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids", "suppress_tokens")
 """Settings of `generate()` that old configs hold, and that change the outputs."""
@@ -112,9 +112,8 @@ def to_transformers(
     families = [family for family in FAMILIES.values() if kind in (None, KINDS[family.kind])]
     limited = _with_limit(state_of(model), positions, model.generation_config)
     family, state = _choose_family(families, limited)
-    rewritten = build_model(VanillaTransformerConfig(**state.fields), state.weights)
-    rewritten.generation_config = copy_generation_config(model)
-    exported = export_model(family, rewritten)
+    exported = export_model(family, state)
+    exported.generation_config = copy_generation_config(model)
     values = [*exported.parameters(), *exported.buffers()]
     if all(torch.equal(value.to(model.dtype).to(value), value) for value in values):
         exported.type(model.dtype)

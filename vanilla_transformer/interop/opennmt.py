@@ -35,6 +35,7 @@ from vanilla_transformer.interop.vocabularies import (
 )
 from vanilla_transformer.weights.match_weights import (
     LETTERS,
+    NORM_SPELLINGS,
     STACKS,
     RenamedWeights,
     Rules,
@@ -142,9 +143,6 @@ SAME_IN_BOTH = {
 PROJECTIONS = ("linear_query", "linear_keys", "linear_values", "final_linear")
 """The projections of attention by their names in both systems."""
 
-OLD_NORMS: Rules = {r"(.*norm.*)\.a_2": r"\1.weight", r"(.*norm.*)\.b_2": r"\1.bias"}
-"""Names of the parameters of norms in the first versions, and in The Annotated Transformer."""
-
 Options = dict[str, Mapping[str, Any]]
 """Options by name, in Eole's groups: "model", "embeddings", "training", "encoder", "decoder"."""
 
@@ -165,7 +163,7 @@ def read_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -
     problems += [] if options.get("heads") else ["`heads` is missing"]
     raise_problems("The model cannot be converted", problems)
     fields = _read_fields(_as_in_eole(options))
-    renamed = rename_weights(weights, OLD_NORMS, _rules_of_opennmt(fields))
+    renamed = rename_weights(weights, NORM_SPELLINGS, _rules_of_opennmt(fields))
     return _import_with_words(renamed, fields, checkpoint["vocab"], SPECIAL_TOKENS, changes)
 
 

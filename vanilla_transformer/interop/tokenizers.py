@@ -47,8 +47,7 @@ def load_tokenizer(source: str | Path) -> Any:
 def save_tokenizer(tokenizer: Any, output_dir: str | Path) -> None:
     """Saves a tokenizer beside a model, and checks that the Auto classes find the same."""
     tokenizer.save_pretrained(output_dir)
-    load: Any = AutoTokenizer.from_pretrained
-    saved, problems = load(output_dir), []
+    saved, problems = load_tokenizer(output_dir), []
     if type(saved) is not type(tokenizer):
         problems.append(f"it loads as {type(saved).__name__}, not {type(tokenizer).__name__}")
     problems += _find_differences(tokenizer, saved, PROBES, ("source", "target"))
@@ -177,10 +176,9 @@ def _save_side(tokenizer: VanillaTransformerTokenizer, folder: str | Path) -> tu
     """Saves the source's vocabulary, and checks the tokenizer that is loaded again."""
     to_plain_tokenizer(tokenizer).save_pretrained(folder)
     _use_known_names(Path(folder))
-    load: Any = AutoTokenizer.from_pretrained
     added = _added_tokens(tokenizer)
     tags = [token.content for token in added if token.special]
-    saved, problems = load(folder), []
+    saved, problems = load_tokenizer(folder), []
     if isinstance(saved, VanillaTransformerTokenizer):
         problems.append(f"it loads as {type(saved).__name__}, a class of this package")
     probes = [text.strip() for text in PROBES] if added else PROBES

@@ -81,8 +81,7 @@ def read_torch(
     state_dict = rename_weights(read_state_dict(source, key), rules).weights
     read = _read_positions(positions)
     names = {"source": source_embedding, "target": target_embedding, "generator": generator}
-    prefix = _find_prefix(state_dict, names, read)
-    renamed = _rename_torch(state_dict, prefix, names, "pre" if norm_first else "post", read)
+    renamed = _rename_torch(state_dict, names, "pre" if norm_first else "post", read)
     shown = {**fields_of_parts(renamed.weights), **sharing_fields(renamed.weights)}
     fields = {**shown, "position_embedding_type": read[0], **fields}
     config, weights = fit_weights(renamed, fields, [r".*norm\.bias"])
@@ -122,7 +121,6 @@ def _find_prefix(
 
 def _rename_torch(
     state_dict: Mapping[str, torch.Tensor],
-    prefix: str,
     names: Mapping[str, str],
     slot: str,
     positions: Positions,
@@ -133,7 +131,7 @@ def _rename_torch(
     the slot "pre" or "post".
     """
     scheme, stored = positions
-    start = re.escape(prefix)
+    start = re.escape(_find_prefix(state_dict, names, positions))
     layer, here = rf"{start}(encoder|decoder)\.layers\.(\d+)\.", r"model.\1.layers.\2."
     attentions = {"self_attn": "self_attn", "multihead_attn": "encoder_attn"}
     tables: dict[str, tuple[str, ...]] = dict.fromkeys(stored, ())

@@ -23,7 +23,6 @@ import torch.nn.functional as F
 
 from vanilla_transformer.interop.checkpoint_files import read_rename_rules, read_state_dict
 from vanilla_transformer.interop.formats import Imported
-from vanilla_transformer.interop.opennmt import OLD_NORMS
 from vanilla_transformer.model.configuration_vanilla_transformer import (
     SIZES,
     VanillaTransformerConfig,
@@ -31,6 +30,7 @@ from vanilla_transformer.model.configuration_vanilla_transformer import (
 from vanilla_transformer.model.modeling_vanilla_transformer import VanillaTransformerModel
 from vanilla_transformer.model.presets import PRESETS
 from vanilla_transformer.weights.match_weights import (
+    NORM_SPELLINGS,
     SOURCE_TABLE,
     TARGET_TABLE,
     RenamedWeights,
@@ -45,11 +45,7 @@ from vanilla_transformer.weights.match_weights import (
     sharing_fields,
 )
 
-_SPELLINGS: Rules = {
-    r"(.*norm\d?)\.(?:gain|gamma)": r"\1.weight",
-    r"(.*norm\d?)\.beta": r"\1.bias",
-    r"(.*\.)?positions\..*": None,  # the model computes its sinusoids itself
-}
+_SINUSOIDS: Rules = {r"(.*\.)?positions\..*": None}  # the model computes them itself
 _ENCODER_ONLY: Rules = {r"((?:layers|norm)\..*)": r"encoder.\1"}
 _IN_LAYERS = r"(encoder|decoder)\.layers\.(\d+)\."
 # An encoder-only system becomes a whole model. Its other parts are as small as possible.
@@ -129,7 +125,7 @@ def convert_tutorial(
     renamed = rename_weights(
         state_dict,
         renames or {},
-        _SPELLINGS,
+        {**NORM_SPELLINGS, **_SINUSOIDS},
         _ENCODER_ONLY if is_encoder else {},
         _names_with(PRESETS[system].get("norm_placement", "post")),
         _rules_per_head(num_heads) if system in _PER_HEAD else {},
@@ -313,7 +309,7 @@ def read_layout(
             f"{str(source)!r} holds neither {signs}: give `rename` rules that lead to their names, "
             "or use --from table."
         )
-    ours = rename_weights(renamed.weights, OLD_NORMS, layout.names)
+    ours = rename_weights(renamed.weights, NORM_SPELLINGS, layout.names)
     fields = {
         **layout.fields,
         "encoder_attention_heads": heads,

@@ -23,9 +23,12 @@ from vanilla_transformer.model.configuration_vanilla_transformer import (
 from vanilla_transformer.tokenizer_sides import unnamed_ids, vocabularies_of
 from vanilla_transformer.weights.ctranslate2_variables import ACTIVATIONS, PARAMETERS, module_paths
 from vanilla_transformer.weights.exact_rewrites import (
+    POSITION_TABLE,
     WITHOUT_EFFECT_ON_OUTPUTS,
+    ModelState,
     fold_residual_scale,
     reorder_cross_attention,
+    rows_of_positions,
     state_of,
 )
 from vanilla_transformer.weights.match_weights import STACKS, raise_problems
@@ -132,16 +135,16 @@ def make_specification(model: Any, positions: int | None = None, holds_start: bo
         transformer_spec.TransformerEncoderSpec(**_spec_options(config, "encoder")),
         transformer_spec.TransformerDecoderSpec(**options),
     )
-    state = fold_residual_scale(state_of(model))
+    state = fold_residual_scale(state_of(model))  # copies, which CTranslate2 quantises in place
     if aligning is not None and aligning.order is not None:
         state = reorder_cross_attention(aligning.layer, aligning.order)(state)
     for name in STACKS:
-        stack_spec, stack = getattr(spec, name), getattr(model.model, name)
+        stack_spec = getattr(spec, name)
         stack_spec.pre_norm = config.norm_placement == "pre"
-        stack_spec.scale_embeddings = stack.embed_scale
+        stack_spec.scale_embeddings = getattr(model.model, name).embed_scale
         for layer in stack_spec.layer:
             _set_attentions(layer, config)
-        _set_positions(stack_spec, stack, positions)
+        _set_positions(stack_spec, name, state, positions)
         layers = len(stack_spec.layer)
         paths = module_paths(name, layers, config.norm_placement, config.gated_ffn)
         for path, modules in paths.items():
@@ -183,30 +186,19 @@ def _set_attentions(layer: Any, config: VanillaTransformerConfig) -> None:
             delattr(cross, name)
 
 
-def _set_positions(spec: Any, stack: Any, positions: int | None) -> None:
-    """Copies the tables and options of positions."""
-    config = stack.config
-    if config.position_embedding_type == "relative":
+def _set_positions(spec: Any, stack: str, state: ModelState, positions: int | None) -> None:
+    """Sets the tables and options of a stack's positions."""
+    scheme, most = (state.fields[n] for n in ("position_embedding_type", "max_position_embeddings"))
+    if scheme == "relative":
         for layer in spec.layer:  # all share the table of the stack
-            layer.self_attention.relative_attention_bias = _float_copy(stack.embed_positions.weight)
-            layer.self_attention.relative_attention_max_distance = np.int32(
-                config.relative_attention_max_distance
-            )
-    elif config.position_embedding_type != "rope":
-        spec.position_encodings.encodings = _position_table(stack, positions)
-
-
-def _position_table(stack: Any, positions: int | None) -> torch.Tensor:
-    """Returns the vectors of the stored positions, of shape (positions, d_model)."""
-    limit = positions or POSITIONS
-    if stack.config.position_embedding_type == "learned":
-        most = stack.config.max_position_embeddings
-        limit = min(positions or most, most)
-    position_ids = torch.arange(limit, device=stack.embed_tokens.weight.device)[None]
-    table = stack.embed_positions(position_ids, torch.float32).embedding
-    if table is None:  # without positions: add nothing
-        return torch.zeros(limit, stack.config.d_model)
-    return _float_copy(table[0])
+            attention, table = layer.self_attention, state.weights[POSITION_TABLE.format(stack)]
+            attention.relative_attention_bias = table.to(torch.float32, copy=True)
+            distance = state.fields["relative_attention_max_distance"]
+            attention.relative_attention_max_distance = np.int32(distance)
+    elif scheme != "rope":
+        limit = min(positions or most, most) if scheme == "learned" else positions or POSITIONS
+        _, table = rows_of_positions(state.with_fields(max_position_embeddings=limit), stack)
+        spec.position_encodings.encodings = table[:limit].float()
 
 
 @dataclass(frozen=True)
@@ -287,8 +279,3 @@ def _set_weights(
         values = [weights[name] for m in modules if (name := f"{m}.{ours}") in weights]
         if values and hasattr(target := index_spec(spec, path), theirs):
             setattr(target, theirs, torch.cat(values).float())
-
-
-def _float_copy(tensor: torch.Tensor) -> torch.Tensor:
-    # CTranslate2 quantises in place: without a copy, it would change the model.
-    return tensor.detach().to("cpu", torch.float32, copy=True)

@@ -37,7 +37,7 @@ WITHOUT_EFFECT_ON_OUTPUTS = (
 )
 """Fields that training alone reads, or whose weights an export copies or splits."""
 
-_TABLE = "model.{}.embed_positions.weight"
+POSITION_TABLE = "model.{}.embed_positions.weight"
 _INPUT_AXIS = re.compile(r"(embed_tokens|shared|lm_head|[qkv]_proj|fc1|gate)\.weight$")
 _OUTPUT_AXIS = re.compile(r"((out_proj|fc2)\.(weight|bias)|(?<!\.[qk])_norm\.(weight|bias))$")
 _ATTENTION = re.compile(r"model\.(encoder|decoder)\.layers\.\d+\.(self|encoder)_attn\.")
@@ -257,22 +257,22 @@ def tabulate_positions(offset: int) -> Rewrite:
             return state
         tables = {}
         for stack in STACKS:
-            unused, used = _rows_of_positions(state, stack)
+            unused, used = rows_of_positions(state, stack)
             if len(unused) != offset:
                 unused = used.new_zeros(offset, used.shape[1])
-            tables[_TABLE.format(stack)] = torch.cat([unused, used])
+            tables[POSITION_TABLE.format(stack)] = torch.cat([unused, used])
         fields = {"position_embedding_type": "learned", "position_offset": offset}
         return state.with_weights(tables).with_fields(**fields)
 
     return tabulate
 
 
-def _rows_of_positions(state: ModelState, stack: str) -> tuple[torch.Tensor, torch.Tensor]:
+def rows_of_positions(state: ModelState, stack: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the unused first rows, and the vectors of all positions, each (rows, d_model)."""
     limit, width = state.fields["max_position_embeddings"], state.fields["d_model"]
     scheme, offset = state.fields["position_embedding_type"], state.fields["position_offset"]
     if scheme == "learned":
-        table = state.weights[_TABLE.format(stack)]
+        table = state.weights[POSITION_TABLE.format(stack)]
         return table[:offset], table[offset:]
     nothing = torch.zeros(0, width)
     if scheme == "none":

@@ -178,6 +178,13 @@ def check_hidden_fields(fields: Mapping[str, Any], remedy: str) -> None:
     raise_problems("Fields that no weight shows are not given", missing, remedy)
 
 
+NORM_SPELLINGS: Rules = {
+    r"(.*norm.*)\.(?:a_2|gain|gamma)": r"\1.weight",
+    r"(.*norm.*)\.(?:b_2|beta)": r"\1.bias",
+}
+"""Rules for the parameters of norms, as the first OpenNMT-py and tutorials name them."""
+
+
 # Renaming ----------------------------------------------------------------------------------------
 
 
