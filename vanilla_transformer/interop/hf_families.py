@@ -1,4 +1,4 @@
-"""The classes of transformers that models come from, each a `Family` of `hf_mapping`.
+"""The classes of transformers that models come from and go to, each described by a `Family`.
 
 Marian, Pegasus, BART, mBART, Blenderbot, FSMT, M2M100 and NLLB descend from one code base: their
 weights have equal names, and their options too. They differ in whether norms come before or after a
@@ -11,9 +11,10 @@ T5 v1.0 and v1.1, mT5, Flan-T5 and ByT5 are pre-norm models with relative positi
 compute the scores without a scale, and with tied embeddings (v1.0) they scale the logits.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from transformers import (
     BartForConditionalGeneration,
@@ -24,14 +25,14 @@ from transformers import (
     MBartForConditionalGeneration,
     MT5ForConditionalGeneration,
     PegasusForConditionalGeneration,
+    PreTrainedConfig,
     PreTrainedModel,
     T5ForConditionalGeneration,
 )
 
-from vanilla_transformer.interop.hf_mapping import Family
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.weights import exact_rewrites as rewrites
-from vanilla_transformer.weights.exact_rewrites import Rewrite
+from vanilla_transformer.weights.exact_rewrites import Rewrite, fields_with_effect
 from vanilla_transformer.weights.match_weights import (
     STACKS,
     Rules,
@@ -40,6 +41,71 @@ from vanilla_transformer.weights.match_weights import (
     layer_rules,
 )
 from vanilla_transformer.weights.sinusoids import SINUSOIDS
+
+
+@dataclass(frozen=True)
+class Family:
+    """A class of transformers whose models a config here can express.
+
+    Attributes:
+        options: Its options by name of our field, where both mean the same.
+        read_fields: Computes the fields that follow from its other options, or that it fixes.
+        write_options: The inverse of `read_fields`.
+        names: Rules for the names of weights, in both directions. A rule with `sinusoids` drops a
+            table that both sides compute.
+        rewrites: Rewrites that turn more models into ones that the class computes.
+        limits: Returns the values of our fields that the class computes instead of ours, where its
+            config does not show it.
+    """
+
+    model_class: type[PreTrainedModel]
+    options: Mapping[str, str]
+    read_fields: Callable[[Any], dict[str, Any]]
+    write_options: Callable[[VanillaTransformerConfig], dict[str, Any]]
+    names: Rules
+    rewrites: tuple[Rewrite, ...]
+    limits: Callable[[VanillaTransformerConfig], dict[str, Any]] = lambda ours: {}
+
+    @property
+    def config_class(self) -> type[PreTrainedConfig]:
+        """Class of its config."""
+        return cast(type[PreTrainedConfig], self.model_class.config_class)
+
+    @property
+    def kind(self) -> str:
+        """The `model_type` of its config."""
+        return self.config_class.model_type
+
+    def fields_of(self, config: PreTrainedConfig) -> dict[str, Any]:
+        """Returns our fields for a config of this class, but for fields that the weights show."""
+        same = {ours: getattr(config, theirs, None) for ours, theirs in self.options.items()}
+        return same | self.read_fields(config)
+
+    def config_for(self, ours: VanillaTransformerConfig) -> PreTrainedConfig:
+        """Returns the config of the class with the same meaning as ours, as far as it can."""
+        same = {theirs: getattr(ours, name, None) for name, theirs in self.options.items()}
+        options: dict[str, Any] = copy.deepcopy(same | self.write_options(ours))
+        return self.config_class(**options)
+
+    def fields_in_the_way(self, ours: VanillaTransformerConfig) -> list[str]:
+        """Lists the fields whose value is lost when our config becomes one of a self.
+
+        A class may refuse the sizes, such as a width that its heads do not divide: a ValueError.
+        """
+        try:
+            back = VanillaTransformerConfig(**self.fields_of(self.config_for(ours)))
+        except Exception as error:  # classes of transformers raise errors of several types
+            reason = " ".join(str(error).split())
+            raise ValueError(f"{self.model_class.__name__} refuses the config: {reason}") from error
+        # Fields that survive the way there and back are computed by the class.
+        back.lm_head_bias = ours.lm_head_bias  # the weights show it
+        wanted, computed = fields_with_effect(ours), fields_with_effect(back) | self.limits(ours)
+        return [
+            f"`{name}` is {wanted[name]!r}, but {self.kind} computes {computed[name]!r}"
+            for name in sorted(wanted.keys() & computed.keys())
+            if wanted[name] != computed[name]
+        ]
+
 
 _FOR_ANY_CLASS = (rewrites.repeat_key_value_heads, rewrites.fold_residual_scale)
 _IN_EVERY_CLASS = (

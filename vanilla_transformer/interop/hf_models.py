@@ -5,12 +5,15 @@ computes every field of the model; if none does, the error lists the fields in t
 nearest one.
 """
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
@@ -23,14 +26,7 @@ from vanilla_transformer.interop.checkpoint_files import reason_of
 from vanilla_transformer.interop.comparison import Comparison, compare_models
 from vanilla_transformer.interop.formats import KINDS, Imported
 from vanilla_transformer.interop.funnel import check_agreement, name_of, write_card
-from vanilla_transformer.interop.hf_families import FAMILIES
-from vanilla_transformer.interop.hf_mapping import (
-    Family,
-    copy_generation_config,
-    export_model,
-    find_fields_in_the_way,
-    import_model,
-)
+from vanilla_transformer.interop.hf_families import FAMILIES, Family
 from vanilla_transformer.interop.tokenizers import load_tokenizer, save_plain_tokenizer
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
@@ -38,8 +34,18 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 )
 from vanilla_transformer.tokenizer_sides import unnamed_ids
 from vanilla_transformer.weights.exact_rewrites import ModelState, state_of
-from vanilla_transformer.weights.match_weights import raise_problems
+from vanilla_transformer.weights.match_weights import (
+    SHARED_TABLE,
+    SOURCE_TABLE,
+    Weights,
+    build_model,
+    fit_weights,
+    raise_problems,
+    rename_weights,
+    sharing_fields,
+)
 
+_HEAD_BIAS = "lm_head.bias"
 _FORCED_TOKENS = ("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids", "suppress_tokens")
 """Settings of `generate()` that old configs hold, and that change the outputs."""
 
@@ -60,14 +66,37 @@ def read_hf_model(source: str | Path, kind: str) -> Imported:
         for name in _FORCED_TOKENS
         if written.get(name) is not None and getattr(theirs.generation_config, name, None) is None
     )
-    return Imported(import_model(family, theirs), tokenizer, source_model=theirs, notes=notes)
+    return Imported(from_transformers(theirs), tokenizer, source_model=theirs, notes=notes)
 
 
 def from_transformers(source: PreTrainedModel) -> VanillaTransformerForConditionalGeneration:
-    """Converts a model of a class in `FAMILIES` in memory, as `import_model` does."""
+    """Converts a model of a class in `FAMILIES` in memory into one that computes the same.
+
+    It has the type of the source's weights, and a copy of its generation config.
+    """
     if (model_type := source.config.model_type) not in FAMILIES:
         raise ValueError(f"`source` is of the type {model_type!r}: possible is {list(FAMILIES)}.")
-    return import_model(FAMILIES[model_type], source)
+    family = FAMILIES[model_type]
+    renamed = rename_weights(source.state_dict(), family.names)
+    # A bias of zeros, and a shared table that no stack may use, are left out.
+    weights = {name: w for name, w in renamed.weights.items() if name != SHARED_TABLE}
+    bias = weights.pop(_HEAD_BIAS, None)
+    if bias is not None and bias.any():
+        weights[_HEAD_BIAS] = bias.flatten()
+    fields = family.fields_of(source.config) | sharing_fields(weights)
+    fitted = fit_weights(replace(renamed, weights=weights), fields)
+    # T5 keeps some matrices in float32: this type holds all weights exactly.
+    dtypes = {parameter.dtype for parameter in source.parameters()}
+    model = build_model(*fitted, reduce(torch.promote_types, dtypes))
+    model.generation_config = _copy_generation_config(source)
+    return model
+
+
+def _copy_generation_config(model: PreTrainedModel) -> GenerationConfig:
+    """Returns a copy of a model's settings of `generate()`, which its config no longer changes."""
+    settings = copy.deepcopy(model.generation_config.to_dict())
+    settings.pop("_from_model_config", None)
+    return GenerationConfig.from_dict(settings)
 
 
 def _load_source(family: Family, source: str | Path) -> PreTrainedModel:
@@ -112,8 +141,8 @@ def to_transformers(
     families = [family for family in FAMILIES.values() if kind in (None, KINDS[family.kind])]
     limited = _with_limit(state_of(model), positions, model.generation_config)
     family, state = _choose_family(families, limited)
-    exported = export_model(family, state)
-    exported.generation_config = copy_generation_config(model)
+    exported = _export_model(family, state)
+    exported.generation_config = _copy_generation_config(model)
     values = [*exported.parameters(), *exported.buffers()]
     if all(torch.equal(value.to(model.dtype).to(value), value) for value in values):
         exported.type(model.dtype)
@@ -167,7 +196,7 @@ def _choose_family(families: Sequence[Family], state: ModelState) -> tuple[Famil
         rewritten = reduce(lambda state, rewrite: rewrite(state), family.rewrites, state)
         try:
             config = VanillaTransformerConfig(**rewritten.fields)
-            refused, problems = False, find_fields_in_the_way(family, config)
+            refused, problems = False, family.fields_in_the_way(config)
         except ValueError as error:  # it names no field, so this class is never the nearest
             refused, problems = True, [str(error)]
         if not problems:
@@ -191,3 +220,43 @@ def _with_limit(state: ModelState, positions: int | None, settings: GenerationCo
     if positions is None or scheme == "learned":  # the tables of fairseq's classes grow
         return state
     return state.with_fields(max_position_embeddings=positions)
+
+
+def _export_model(family: Family, state: ModelState) -> PreTrainedModel:
+    """Makes a model of a family out of fields and weights: as `from_transformers`, reversed."""
+    written = family.model_class(family.config_for(VanillaTransformerConfig(**state.fields)))
+    state_dict = _rename_to_theirs(family, written, state.weights)
+    _separate_matrices(written, state_dict)
+    written.load_state_dict(state_dict)
+    written.train(False)
+    return written
+
+
+def _rename_to_theirs(
+    family: Family, written: PreTrainedModel, weights: Mapping[str, torch.Tensor]
+) -> Weights:
+    """Fills the names of a class with our weights; tables that both compute stay as they are."""
+    state_dict = written.state_dict()
+    origins = rename_weights(state_dict, family.names).origins
+    head = weights["lm_head.weight"]
+    stand_ins = {SHARED_TABLE: weights[SOURCE_TABLE], _HEAD_BIAS: head.new_zeros(len(head))}
+    available = stand_ins | dict(weights)
+    left = weights.keys() - origins.keys() - {SHARED_TABLE}  # its stacks have it by their names
+    problems = [f"`{name}` is left over" for name in sorted(left)]
+    raise_problems(f"The model cannot be written as {family.model_class.__name__}", problems)
+    for name, theirs in origins.items():
+        state_dict[theirs] = available[name].reshape(state_dict[theirs].shape)
+    return state_dict
+
+
+def _separate_matrices(written: PreTrainedModel, state_dict: Mapping[str, torch.Tensor]) -> None:
+    """Unties matrices of a class that get different values: T5 ties more than it is trained with.
+
+    Loading such a model unties them, too.
+    """
+    first_names: dict[nn.Parameter, str] = {}
+    for name, parameter in written.named_parameters(remove_duplicate=False):
+        first = first_names.setdefault(parameter, name)
+        if not torch.equal(state_dict[first], state_dict[name]):
+            module, _, last = name.rpartition(".")
+            setattr(written.get_submodule(module), last, nn.Parameter(parameter.detach().clone()))
