@@ -14,6 +14,7 @@ compute the scores without a scale, and with tied embeddings (v1.0) they scale t
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 from transformers import (
@@ -170,7 +171,7 @@ def _make_family(
     }
     of_positions: dict[str, Rewrite] = {
         "sinusoidal_half": rewrites.split_waves,
-        "learned": rewrites.tabulate_positions(unused_rows),
+        "learned": partial(rewrites.tabulate_positions, offset=unused_rows),
     }
     return Family(
         model_class=model_class,
@@ -184,7 +185,7 @@ def _make_family(
         names={**_names_with(slot), **(computed if positions in SINUSOIDS else {})},
         rewrites=(
             *_FOR_ANY_CLASS,
-            rewrites.fold_attention_scale(None),
+            partial(rewrites.fold_attention_scale, target=None),
             rewrites.fold_logit_scale,
             rewrites.add_zero_biases,
             *(rewrite for scheme, rewrite in of_positions.items() if scheme == positions),
@@ -351,7 +352,7 @@ T5 = Family(
     names=_NAMES_OF_T5,
     rewrites=(
         *_FOR_ANY_CLASS,
-        rewrites.fold_attention_scale(1.0),
+        partial(rewrites.fold_attention_scale, target=1.0),
         rewrites.fold_embedding_scale,
         lambda state: state.with_fields(forced_eos_token_id=None),  # the generation config holds it
     ),

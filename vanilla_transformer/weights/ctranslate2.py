@@ -137,7 +137,7 @@ def make_specification(model: Any, positions: int | None = None, holds_start: bo
     )
     state = fold_residual_scale(state_of(model))  # copies, which CTranslate2 quantises in place
     if aligning is not None and aligning.order is not None:
-        state = reorder_cross_attention(aligning.layer, aligning.order)(state)
+        state = reorder_cross_attention(state, aligning.layer, aligning.order)
     for name in STACKS:
         stack_spec = getattr(spec, name)
         stack_spec.pre_norm = config.norm_placement == "pre"

@@ -133,29 +133,25 @@ def repeat_key_value_heads(state: ModelState) -> ModelState:
     return state.map_weights(repeat).with_fields(**heads)
 
 
-def reorder_cross_attention(layer: int, order: Sequence[int]) -> Rewrite:
-    """Makes the rewrite that puts the heads of a decoder layer's cross-attention into an order.
+def reorder_cross_attention(state: ModelState, layer: int, order: Sequence[int]) -> ModelState:
+    """Puts the heads of a decoder layer's cross-attention into an order.
 
     Heads that share keys and values must stay together.
     """
-
-    def reorder(state: ModelState) -> ModelState:
-        module, width = f"model.decoder.layers.{layer}.encoder_attn", state.head_dim_of("decoder")
-        groups = state.heads_of("decoder") // state.fields["decoder_num_key_value_heads"]
-        shared = [head // groups for head in order[::groups]]  # the order of keys and values
-        changed = {}
-        for part, heads in (("q", order), ("k", shared), ("v", shared)):
-            for name in (f"{module}.{part}_proj.weight", f"{module}.{part}_proj.bias"):
-                if name in state.weights:
-                    # (heads · head_dim, ...) to (heads, head_dim, ...)
-                    by_head = state.weights[name].unflatten(0, (-1, width))
-                    changed[name] = by_head[heads].flatten(0, 1)
-        # The output projection reads the heads side by side: (d_model, heads, head_dim).
-        output = f"{module}.out_proj.weight"
-        columns = state.weights[output].unflatten(1, (-1, width))
-        return state.with_weights({**changed, output: columns[:, order].flatten(1, 2)})
-
-    return reorder
+    module, width = f"model.decoder.layers.{layer}.encoder_attn", state.head_dim_of("decoder")
+    groups = state.heads_of("decoder") // state.fields["decoder_num_key_value_heads"]
+    shared = [head // groups for head in order[::groups]]  # the order of keys and values
+    changed = {}
+    for part, heads in (("q", order), ("k", shared), ("v", shared)):
+        for name in (f"{module}.{part}_proj.weight", f"{module}.{part}_proj.bias"):
+            if name in state.weights:
+                # (heads · head_dim, ...) to (heads, head_dim, ...)
+                by_head = state.weights[name].unflatten(0, (-1, width))
+                changed[name] = by_head[heads].flatten(0, 1)
+    # The output projection reads the heads side by side: (d_model, heads, head_dim).
+    output = f"{module}.out_proj.weight"
+    columns = state.weights[output].unflatten(1, (-1, width))
+    return state.with_weights({**changed, output: columns[:, order].flatten(1, 2)})
 
 
 def fold_residual_scale(state: ModelState) -> ModelState:
@@ -169,26 +165,23 @@ def fold_residual_scale(state: ModelState) -> ModelState:
     return state.map_weights(scale).with_fields(residual_scale=1.0)
 
 
-def fold_attention_scale(target: float | None) -> Rewrite:
-    """Makes the rewrite that moves a factor on the scores into the queries, but for a target.
+def fold_attention_scale(state: ModelState, target: float | None) -> ModelState:
+    """Moves a factor on the scores into the queries, but for a target.
 
     None is 1/sqrt(width of a head), as for the field.
     """
 
-    def fold(state: ModelState) -> ModelState:
-        def scale(name: str, tensor: torch.Tensor) -> torch.Tensor:
-            stack = name.split(".")[1]
-            if not _ATTENTION.match(name) or ".q_proj." not in name:
-                return tensor
-            plain = state.head_dim_of(stack) ** -0.5
-            factor: float = (state.fields["attention_scale"] or plain) / (target or plain)
-            return tensor * factor
+    def scale(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        stack = name.split(".")[1]
+        if not _ATTENTION.match(name) or ".q_proj." not in name:
+            return tensor
+        plain = state.head_dim_of(stack) ** -0.5
+        factor: float = (state.fields["attention_scale"] or plain) / (target or plain)
+        return tensor * factor
 
-        if state.fields["attention_scale"] == target:
-            return state
-        return state.map_weights(scale).with_fields(attention_scale=target)
-
-    return fold
+    if state.fields["attention_scale"] == target:
+        return state
+    return state.map_weights(scale).with_fields(attention_scale=target)
 
 
 def fold_logit_scale(state: ModelState) -> ModelState:
@@ -246,25 +239,21 @@ def split_waves(state: ModelState) -> ModelState:
     return state.map_weights(permute).with_fields(position_embedding_type="sinusoidal_half")
 
 
-def tabulate_positions(offset: int) -> Rewrite:
-    """Makes the rewrite that stores the vectors of all positions in a table, as learned ones are.
+def tabulate_positions(state: ModelState, offset: int) -> ModelState:
+    """Stores the vectors of all positions in a table, as learned ones are.
 
     Before them are `offset` rows: the rows that a table already has there, or zeros.
     """
-
-    def tabulate(state: ModelState) -> ModelState:
-        if state.fields["position_embedding_type"] not in ADDED_POSITIONS:
-            return state
-        tables = {}
-        for stack in STACKS:
-            unused, used = rows_of_positions(state, stack)
-            if len(unused) != offset:
-                unused = used.new_zeros(offset, used.shape[1])
-            tables[POSITION_TABLE.format(stack)] = torch.cat([unused, used])
-        fields = {"position_embedding_type": "learned", "position_offset": offset}
-        return state.with_weights(tables).with_fields(**fields)
-
-    return tabulate
+    if state.fields["position_embedding_type"] not in ADDED_POSITIONS:
+        return state
+    tables = {}
+    for stack in STACKS:
+        unused, used = rows_of_positions(state, stack)
+        if len(unused) != offset:
+            unused = used.new_zeros(offset, used.shape[1])
+        tables[POSITION_TABLE.format(stack)] = torch.cat([unused, used])
+    fields = {"position_embedding_type": "learned", "position_offset": offset}
+    return state.with_weights(tables).with_fields(**fields)
 
 
 def rows_of_positions(state: ModelState, stack: str) -> tuple[torch.Tensor, torch.Tensor]:
