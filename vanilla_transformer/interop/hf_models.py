@@ -141,7 +141,11 @@ def to_transformers(
     families = [family for family in FAMILIES.values() if kind in (None, KINDS[family.kind])]
     limited = _with_limit(state_of(model), positions, model.generation_config)
     family, state = _choose_family(families, limited)
-    exported = _export_model(family, state)
+    exported = family.model_class(family.config_for(VanillaTransformerConfig(**state.fields)))
+    weights = _rename_to_theirs(family, exported, state.weights)
+    _separate_matrices(exported, weights)
+    exported.load_state_dict(weights)
+    exported.train(False)
     exported.generation_config = _copy_generation_config(model)
     values = [*exported.parameters(), *exported.buffers()]
     if all(torch.equal(value.to(model.dtype).to(value), value) for value in values):
@@ -220,16 +224,6 @@ def _with_limit(state: ModelState, positions: int | None, settings: GenerationCo
     if positions is None or scheme == "learned":  # the tables of fairseq's classes grow
         return state
     return state.with_fields(max_position_embeddings=positions)
-
-
-def _export_model(family: Family, state: ModelState) -> PreTrainedModel:
-    """Makes a model of a family out of fields and weights: as `from_transformers`, reversed."""
-    written = family.model_class(family.config_for(VanillaTransformerConfig(**state.fields)))
-    state_dict = _rename_to_theirs(family, written, state.weights)
-    _separate_matrices(written, state_dict)
-    written.load_state_dict(state_dict)
-    written.train(False)
-    return written
 
 
 def _rename_to_theirs(

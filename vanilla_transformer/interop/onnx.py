@@ -125,18 +125,15 @@ def quantize_graphs(folder: Path, kind: str = "int8") -> None:
     for name in (ENCODER, DECODER):
         path = _graph_path(folder, name, "float32")
         graph = onnx.load(path)
-        weights = [each for each in graph.graph.initializer if _is_matrix(each)]
-        steps = [step for each in weights for step in _shorten(graph.graph, each, kind)]
+        floats = [w for w in graph.graph.initializer if w.data_type == onnx.TensorProto.FLOAT]
+        matrices = [weight for weight in floats if len(weight.dims) == 2]
+        steps = [step for each in matrices for step in _shorten(graph.graph, each, kind)]
         kept = [*steps, *graph.graph.node]
         del graph.graph.node[:]
         graph.graph.node.extend(kept)
         path.unlink()
         onnx.save(graph, _graph_path(folder, name, kind))
     _write_config(folder, json.loads((folder / "config.json").read_text(encoding="utf-8")), kind)
-
-
-def _is_matrix(weight: Any) -> bool:
-    return weight.data_type == onnx.TensorProto.FLOAT and len(weight.dims) == 2
 
 
 def _shorten(graph: Any, weight: Any, kind: str) -> Iterator[Any]:
