@@ -12,8 +12,8 @@ from vanilla_transformer.text.word_alignment import (
     parse_links,
     token_links,
     word_links,
-    words_of_spans,
 )
+from vanilla_transformer.text.words import words_of_spans
 
 TEXTS = [
     "hello wörld , the cat's  mat .",

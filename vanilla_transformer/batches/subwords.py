@@ -21,7 +21,8 @@ from vanilla_transformer.columns import LINKS
 from vanilla_transformer.model.directions import in_language
 from vanilla_transformer.text.edits import Span
 from vanilla_transformer.text.token_words import without_first_word
-from vanilla_transformer.text.word_alignment import parse_links, token_links, words_of_spans
+from vanilla_transformer.text.word_alignment import parse_links, token_links
+from vanilla_transformer.text.words import words_of_spans
 from vanilla_transformer.tokenizer_sides import call_tokenizer
 
 _PIECE = 250  # characters

@@ -120,9 +120,9 @@ def run_document(
     progress: bool = False,
 ) -> TranslatedDocument:
     """Computes the job of a document."""
-    parts, count = planned.job.parts(TEXTS_PER_CHUNK), len(planned.texts)
+    jobs, count = planned.job.chunks(TEXTS_PER_CHUNK), len(planned.texts)
     location_of = [row.location for row in document.rows].__getitem__
-    rows = translator.run_parts(parts, count, progress, location_of)
+    rows = translator.run_jobs(jobs, count, progress, location_of)
     translated = write_document(document, planned, [row[0] for row in rows], fuzzy_below)
     if translated.untranslated:
         logger.warning(f"The source stays in {', '.join(translated.untranslated)}.")

@@ -47,10 +47,12 @@ class Engine(Protocol):
         """Largest size of a batch if no option says it; see `usual_batch_tokens`."""
 
     def problems(self, search: Search) -> list[str]:
-        """Lists the settings of a search that the engine lacks."""
+        """Lists the settings of a search that the engine lacks; by default, none."""
+        return []
 
     def token_problems(self, settings: GenerationConfig) -> list[str]:
         """Lists the end tokens of settings that differ from those of the engine."""
+        return []
 
     def generate(
         self,

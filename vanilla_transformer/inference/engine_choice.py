@@ -83,28 +83,26 @@ def load_engines(
     """Loads models with the engine that computes them; see `Translator.from_pretrained`."""
     if name not in ENGINES:
         raise ValueError(f"Unknown engine {name!r}: use one of {ENGINES}.")
-    is_demanded, limits = name != "auto", ""
-    if name != "transformers":
-        limits = "; ".join(_limits_of_ctranslate2(len(paths), config, device))
-        if limits and is_demanded:
-            raise ValueError(f"CTranslate2 cannot compute this: {limits}.")
-        if limits:
-            logger.debug(f"Transformers computes, not the faster CTranslate2: {limits}.")
 
     def load_transformers() -> TransformersEngine:
         return TransformersEngine(load_weights(paths[0]).to(device).eval(), tokenizer=tokenizer)
 
-    if name != "transformers" and not limits:
-        from vanilla_transformer.inference.ctranslate2_engine import (
-            CTranslate2Engine,
-            cached_export,
-        )
+    if name != "transformers":
+        limits = "; ".join(_limits_of_ctranslate2(len(paths), config, device))
+        if not limits:
+            from vanilla_transformer.inference.ctranslate2_engine import (
+                CTranslate2Engine,
+                cached_export,
+            )
 
-        (path,) = paths
-        folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(path))
-        export = cached_export(folder, config, tokenizer, compute_type)
-        engine = CTranslate2Engine(export, config, tokenizer, compute_type, device, workers)
-        return Engines(engine, load_transformers, is_demanded)
+            (path,) = paths
+            folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(path))
+            export = cached_export(folder, config, tokenizer, compute_type)
+            engine = CTranslate2Engine(export, config, tokenizer, compute_type, device, workers)
+            return Engines(engine, load_transformers, is_demanded=name != "auto")
+        if name != "auto":
+            raise ValueError(f"CTranslate2 cannot compute this: {limits}.")
+        logger.debug(f"Transformers computes, not the faster CTranslate2: {limits}.")
     if len(paths) == 1:
         return Engines(load_transformers())
     models = [load_weights(path).to(device).eval() for path in paths]

@@ -93,7 +93,7 @@ class Job:
         """Returns the job of some of the texts."""
         return replace(self, texts=[self.texts[index] for index in indices])
 
-    def parts(self, size: int) -> "Iterator[Job]":
+    def chunks(self, size: int) -> "Iterator[Job]":
         """Yields jobs of so many texts, which are computed one after the other."""
         indices = range(len(self.texts))
         return (self.select(indices[first : first + size]) for first in indices[::size])

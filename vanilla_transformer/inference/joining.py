@@ -8,8 +8,8 @@ from itertools import chain
 from vanilla_transformer.inference.job import Call, Job, JobText
 from vanilla_transformer.inference.quality import Calibration, describe_output
 from vanilla_transformer.inference.reader import Reader
-from vanilla_transformer.inference.results import Mark, Translation, least_risk, linked_words
-from vanilla_transformer.inference.segments import Fixed, Output, Parts, Segment, SplitTexts
+from vanilla_transformer.inference.results import Mark, Translation, least_risk
+from vanilla_transformer.inference.segments import Fixed, Output, Pieces, Segment, SplitTexts
 from vanilla_transformer.inference.steps import Outputs
 from vanilla_transformer.text.edits import OutputSpan, SourceSpan, Span, apply_edits, moved
 from vanilla_transformer.text.languages import tag_of_texts
@@ -38,14 +38,14 @@ class Joiner:
             self._outputs_of(
                 job,
                 text,
-                [next(remaining) if isinstance(part, Segment) else part for part in parts],
+                [next(remaining) if isinstance(piece, Segment) else piece for piece in pieces],
             )
-            for text, parts in zip(job.texts, split.texts, strict=True)
+            for text, pieces in zip(job.texts, split.texts, strict=True)
         ]
 
-    def _outputs_of(self, job: Job, text: JobText, parts: Parts[Outputs]) -> list[Translation]:
+    def _outputs_of(self, job: Job, text: JobText, pieces: Pieces[Outputs]) -> list[Translation]:
         ranks = range(job.call.search.n_best)
-        outputs = [self._translation_of(_of_rank(parts, rank), job.call) for rank in ranks]
+        outputs = [self._translation_of(_of_rank(pieces, rank), job.call) for rank in ranks]
         if text.former:
             similar = text.former.suggestion
             outputs = [replace(output, from_memory=similar) for output in outputs]
@@ -53,45 +53,45 @@ class Joiner:
             return outputs
         return [outputs[least_risk([output.text for output in outputs], job.metric)]]
 
-    def _translation_of(self, row: Parts[Output], call: Call) -> Translation:
+    def _translation_of(self, pieces: Pieces[Output], call: Call) -> Translation:
         """Makes an output of a text from one for each of its segments."""
         details = call.details
-        parts = [part for part in row if isinstance(part, Output)]
-        whole = _put_together(row, parts)
+        outputs = [piece for piece in pieces if isinstance(piece, Output)]
+        whole = _put_together(pieces, outputs)
         if whole.untranslated:  # the outputs are thrown away
-            parts = []
-        links, segments = whole.links, [part.segment for part in parts]
+            outputs = []
+        links, segments = whole.links, [output.segment for output in outputs]
         characters = sum(count_characters(segment.text) for segment in segments)
-        scores = tuple(score for part in parts for score in part.token_scores)
+        scores = tuple(score for output in outputs for score in output.token_scores)
         normaliser = float(max(len(scores), 1)) ** call.search.length_penalty
-        tokens = (self.reader.target_tokens(part.hypothesis.tokens) for part in parts)
+        tokens = (self.reader.target_tokens(output.hypothesis.tokens) for output in outputs)
         translation = Translation(
             text=whole.text,
             score=sum(scores) / normaliser if details.scores else None,
             token_scores=scores if details.scores else None,
             tokens=tuple(chain.from_iterable(tokens)) if details.tokens else None,
-            alignment=_token_pairs(parts) if details.alignment else None,
+            alignment=_token_pairs(outputs) if details.alignment else None,
             source_tokens=tuple(chain.from_iterable(map(self.reader.source_tokens, segments)))
             if details.alignment
             else None,
-            word_alignment=linked_words(whole.source, whole.text, links)
+            word_alignment=links.words(whole.source, whole.text)
             if details.word_alignment
             else None,
             links=links if details.links else None,
-            is_complete=all(part.is_complete for part in parts),
+            is_complete=all(output.is_complete for output in outputs),
             untranslated=whole.untranslated,
-            repeated=any(part.repeats for part in parts),
+            repeated=any(output.repeats for output in outputs),
             unknown_share=sum(segment.num_unknown for segment in segments) / max(characters, 1),
-            restored=tuple(span for part in parts for span in part.restored),
+            restored=tuple(span for output in outputs for span in output.restored),
             terms=tuple(
                 (segment.text[slice(*match.span)], match.term.target)
                 for segment in segments
                 for match in segment.matches
             ),
-            missing_terms=tuple(term for part in parts for term in part.missing_terms),
+            missing_terms=tuple(term for output in outputs for term in output.missing_terms),
             marks=tuple(sorted(whole.marks)) if details.marks else (),
         )
-        if details.scores and parts:
+        if details.scores and outputs:
             return self._with_quality(translation, whole.source, segments)
         return translation
 
@@ -106,12 +106,15 @@ class Joiner:
         return replace(translation, features=features, quality=quality)
 
 
-def _of_rank(parts: Parts[Outputs], rank: int) -> Parts[Output]:
+def _of_rank(pieces: Pieces[Outputs], rank: int) -> Pieces[Output]:
     """Returns a text with the output of this rank for each segment, or those of its sentences."""
-    row: Parts[Output] = []
-    for part in parts:
-        row += part[rank].sentences or [part[rank]] if isinstance(part, list) else [part]
-    return row
+    of_rank: Pieces[Output] = []
+    for piece in pieces:
+        if isinstance(piece, list):
+            of_rank += piece[rank].sentences or [piece[rank]]
+        else:
+            of_rank.append(piece)
+    return of_rank
 
 
 @dataclass
@@ -134,7 +137,7 @@ class _Whole:
     untranslated: bool = False
 
     def add(self, output: Output) -> None:
-        """Adds a part and its output."""
+        """Adds the text of a segment and its output."""
         segment, text, copies = output.segment, output.text, output.copies
         kept, pairs = (copies.in_output, copies.pairs) if copies else ((), ())
         terms = targets_in(text, segment.terms, segment.target_language, kept)
@@ -142,10 +145,10 @@ class _Whole:
         self.marks += [Mark(*_shifted(term.span, begin), "term") for term in terms]
         self._add(segment.text, text, output.links, kept, pairs)
 
-    def add_fixed(self, part: Fixed) -> None:
+    def add_fixed(self, fixed: Fixed) -> None:
         """Adds text that is the same in both, and whose kept parts count as tokens."""
-        links = TokenLinks(part.kept, part.kept, range(len(part.kept)))
-        self._add(part.text, part.text, links, part.kept, [(span, span) for span in part.kept])
+        links = TokenLinks(fixed.kept, fixed.kept, range(len(fixed.kept)))
+        self._add(fixed.text, fixed.text, links, fixed.kept, [(span, span) for span in fixed.kept])
 
     def _add(
         self,
@@ -190,33 +193,33 @@ def _shifted(span: Span, by: int) -> Span:
     return span[0] + by, span[1] + by
 
 
-def _put_together(row: Parts[Output], outputs: Sequence[Output]) -> _Whole:
+def _put_together(pieces: Pieces[Output], outputs: Sequence[Output]) -> _Whole:
     """Puts the outputs of a text together.
 
-    The language of the target, or else its script, tells how parts of a long line are joined.
+    The language of the target, or else its script, tells how pieces of a long line are joined.
     """
 
     @cache
     def language() -> str | None:
-        return outputs[0].segment.target_language or tag_of_texts(part.text for part in outputs)
+        return outputs[0].segment.target_language or tag_of_texts(output.text for output in outputs)
 
     whole = _Whole()
-    for part in row:
-        if isinstance(part, Output):
-            whole.add(part)
-        elif isinstance(part, Cut):
-            whole.source += part.space
-            whole.text += part.in_language(language())
+    for piece in pieces:
+        if isinstance(piece, Output):
+            whole.add(piece)
+        elif isinstance(piece, Cut):
+            whole.source += piece.space
+            whole.text += piece.in_language(language())
         else:
-            whole.add_fixed(part)
+            whole.add_fixed(piece)
     return whole.numbered(may_be_numbered(outputs[0].segment.source.flags)) if outputs else whole
 
 
-def _token_pairs(parts: Sequence[Output]) -> Links:
-    """Returns the links of all tokens of parts by their indices, the ends included in the count."""
+def _token_pairs(outputs: Sequence[Output]) -> Links:
+    """Returns the links of all tokens of outputs by their indices, which count ends, too."""
     links, sources, targets = [], 0, 0
-    for part in parts:
-        links += [(sources + s, targets + t) for t, s in enumerate(part.hypothesis.aligned or ())]
-        sources += len(part.segment)
-        targets += len(part.hypothesis.tokens)
+    for output in outputs:
+        links += [(sources + s, targets + t) for t, s in enumerate(output.hypothesis.aligned or ())]
+        sources += len(output.segment)
+        targets += len(output.hypothesis.tokens)
     return tuple(links)

@@ -13,11 +13,10 @@ from vanilla_transformer.inference.segments import (
     Encoded,
     Fixed,
     Output,
-    Parts,
+    Pieces,
     Segment,
     Source,
     SplitTexts,
-    spans_within,
 )
 from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.model.directions import Direction, in_language, tags_of_sources
@@ -68,53 +67,53 @@ class Reader:
 
         A text that a former translation answers has no segments.
         """
-        return self.read_parts([self._lines(text, job) for text in job.texts])
+        return self.read_pieces([self._lines(text, job) for text in job.texts])
 
-    def read_parts(self, texts: Sequence[Parts[Source]]) -> SplitTexts:
+    def read_pieces(self, texts: Sequence[Pieces[Source]]) -> SplitTexts:
         """Reads the sources in texts as segments that are short enough."""
-        sources = [part for parts in texts for part in parts if isinstance(part, Source)]
-        segments = map(self._short_parts, self.read(sources))
+        sources = [piece for pieces in texts for piece in pieces if isinstance(piece, Source)]
+        segments = map(self._short_pieces, self.read(sources))
         return SplitTexts(
             [
                 [
                     new
-                    for part in parts
-                    for new in (next(segments) if isinstance(part, Source) else [part])
+                    for piece in pieces
+                    for new in (next(segments) if isinstance(piece, Source) else [piece])
                 ]
-                for parts in texts
+                for pieces in texts
             ]
         )
 
-    def _lines(self, text: JobText, job: Job) -> Parts[Source]:
+    def _lines(self, text: JobText, job: Job) -> Pieces[Source]:
         """Returns the lines of a text, or their sentences, and what is between these."""
         former, direction = text.former, text.direction
         if former and former.answer is not None:
             return [Fixed(former.answer)]
-        lines, parts = split_lines(text.text), Parts[Source]()
+        lines, pieces = split_lines(text.text), Pieces[Source]()
+        whole = Source(text.text, direction, job.demands, text.flags, kept=text.kept)
         # The similar text is similar to the whole text, which stays whole.
         is_one = sum(isinstance(line, Line) for line in lines) == 1
         similar = former.suggestion if former and former.is_read and is_one else None
         for line in lines:
             if isinstance(line, str):
-                parts.append(Fixed(line))
+                pieces.append(Fixed(line))
                 continue
             own = direction.for_text(line.text, self._tags)
-            kept = spans_within(line.span, text.kept)
-            source = Source(line.text, own, job.demands, text.flags, similar, kept)
-            parts += self.sentences(source) if job.in_sentences and not similar else [source]
+            source = replace(whole.part(line.span, own), similar=similar)
+            pieces += self.sentences(source) if job.in_sentences and not similar else [source]
             _, direction = direction.of_text(line.text, self._tags)  # a tag counts for all lines
-        return parts
+        return pieces
 
-    def _short_parts(self, segment: Segment) -> Parts[Segment]:
+    def _short_pieces(self, segment: Segment) -> Pieces[Segment]:
         """Returns a segment, or pieces that are short enough, and kept parts alone as they are.
 
         No model computes kept parts alone, such as an emoji or a row of paths: one that reads no
         token in their place would write other words.
         """
-        parts = [segment] if len(segment) <= self.limit else self._pieces(segment.source)
+        pieces = [segment] if len(segment) <= self.limit else self._cut(segment.source)
         return [
-            Fixed(part.text, part.kept) if isinstance(part, Segment) and part.is_kept else part
-            for part in parts
+            Fixed(piece.text, piece.kept) if isinstance(piece, Segment) and piece.is_kept else piece
+            for piece in pieces
         ]
 
     def read(self, sources: Sequence[Source]) -> list[Segment]:
@@ -186,35 +185,37 @@ class Reader:
         annotated = self._with_reading(segment, reading)
         return annotated if len(annotated) <= self.limit else segment
 
-    def sentences(self, source: Source) -> Parts[Source]:
+    def sentences(self, source: Source) -> Pieces[Source]:
         """Returns the sentences of a source, and the cuts between them."""
-        return self._parts(source, split_sentences)
+        return self._divide(source, split_sentences)
 
-    def _pieces(self, source: Source) -> Parts[Segment]:
-        """Returns pieces of a source that are short enough, and the cuts between them."""
+    def _cut(self, source: Source) -> Pieces[Segment]:
+        """Cuts a source into pieces that are short enough."""
         _, piece_direction = source.direction.of_text(source.text, self._tags)
 
         def count_tokens(text: str) -> int:
             return len(self.read([source.with_text(text, piece_direction)])[0])
 
-        parts = self._parts(source, partial(cut_line, count_tokens=count_tokens, limit=self.limit))
-        return [self.read([part])[0] if isinstance(part, Source) else part for part in parts]
+        pieces = self._divide(
+            source, partial(cut_line, count_tokens=count_tokens, limit=self.limit)
+        )
+        return [self.read([piece])[0] if isinstance(piece, Source) else piece for piece in pieces]
 
-    def _parts(self, source: Source, split: Callable[..., list[str | Cut]]) -> Parts[Source]:
-        """Splits a source; all parts are read with the tag that its text may begin with."""
+    def _divide(self, source: Source, split: Callable[..., list[str | Cut]]) -> Pieces[Source]:
+        """Divides a source; all pieces are read with the tag that its text may begin with."""
         tag, direction = source.direction.of_text(source.text, self._tags)
         line = source.part((len(tag), len(source.text)), direction)
         language = known_tag(direction.source)
-        parts, end = Parts[Source](), len(tag)
-        for part in split(line.text, language=language, undivided=line.find_kept()):
-            begin, end = end, end + len(part.space if isinstance(part, Cut) else part)
-            if isinstance(part, Cut):
-                parts.append(part)
-            elif parts:
-                parts.append(source.part((begin, end), direction))
+        pieces, end = Pieces[Source](), len(tag)
+        for piece in split(line.text, language=language, undivided=line.find_kept()):
+            begin, end = end, end + len(piece.space if isinstance(piece, Cut) else piece)
+            if isinstance(piece, Cut):
+                pieces.append(piece)
+            elif pieces:
+                pieces.append(source.part((begin, end), direction))
             else:  # with the tag
-                parts.append(source.part((0, end), source.direction))
-        return parts
+                pieces.append(source.part((0, end), source.direction))
+        return pieces
 
     def read_pairs(
         self, sources: Sequence[str], targets: Sequence[str], directions: Sequence[Direction]

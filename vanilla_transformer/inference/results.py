@@ -12,7 +12,7 @@ from vanilla_transformer.inference.options import Metric
 from vanilla_transformer.names import DOUBTFUL
 from vanilla_transformer.text.memory import Suggestion
 from vanilla_transformer.text.token_links import TokenLinks
-from vanilla_transformer.text.word_alignment import Links, format_links, word_links, words_of_spans
+from vanilla_transformer.text.word_alignment import Links, format_links
 
 
 class Mark(NamedTuple):
@@ -182,12 +182,6 @@ def perplexity_of(log_probability: float, tokens: int) -> float:
     """Computes exp of the mean negative log-probability of a token, ends included."""
     mean = -log_probability / max(tokens, 1)
     return exp(mean) if mean < 700 else inf
-
-
-def linked_words(source: str, target: str, links: TokenLinks) -> Links:
-    """Links two words where any of their tokens are linked, in order."""
-    words = words_of_spans(source, links.in_source), words_of_spans(target, links.in_output)
-    return word_links([(s, t) for t, s in enumerate(links.aligned)], *words)
 
 
 def metric_by_name(metric: str | Metric) -> Metric:

@@ -106,17 +106,17 @@ class SegmentTranslator:
     def _with_sentences(self, rows: list[Outputs], call: Call) -> list[Outputs]:
         """Translates segments whose outputs are cut off sentence by sentence."""
         sentences = {
-            index: parts
+            index: pieces
             for index, (output, *_) in enumerate(rows)
             if not output.is_complete
-            and len(parts := self.reader.sentences(output.segment.source)) > 1
+            and len(pieces := self.reader.sentences(output.segment.source)) > 1
         }
-        again = self.reader.read_parts([*sentences.values()])
+        again = self.reader.read_pieces([*sentences.values()])
         computed = iter(self._translate_in_groups(again.segments, call))
         for index, read in zip(sentences, again.texts, strict=True):
             columns = [
-                next(computed) if isinstance(part, Segment) else [part] * len(rows[index])
-                for part in read
+                next(computed) if isinstance(piece, Segment) else [piece] * len(rows[index])
+                for piece in read
             ]
             rows[index] = [
                 replace(output, sentences=own)

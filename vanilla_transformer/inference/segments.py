@@ -63,8 +63,10 @@ class Source:
 
     def part(self, span: SourceSpan, direction: Direction) -> "Source":
         """Returns a part of it with the same demands."""
-        part = self.with_text(self.text[slice(*span)], direction)
-        return replace(part, kept=spans_within(span, self.kept))
+        begin, end = span
+        inner = ((b - begin, e - begin) for b, e in self.kept or () if begin <= b and e <= end)
+        kept = None if self.kept is None else list(inner)
+        return replace(self.with_text(self.text[begin:end], direction), kept=kept)
 
     def find_kept(self, unknown: Sequence[SourceSpan] = ()) -> list[SourceSpan]:
         """Finds the parts that its outputs keep; `unknown` ones are outside the vocabulary."""
@@ -186,25 +188,17 @@ class Fixed(NamedTuple):
 
 
 Unit = TypeVar("Unit")
-Parts = list[Unit | Cut | Fixed]
-"""A text in parts: units that are translated, cuts between these, and text that stays as it is."""
+Pieces = list[Unit | Cut | Fixed]
+"""A text in pieces: units that are translated, cuts between these, and text that stays."""
 
 
 @dataclass(frozen=True)
 class SplitTexts:
-    """Texts in parts: segments, and what is between these."""
+    """Texts in pieces: segments, and what is between these."""
 
-    texts: Sequence[Parts[Segment]]
+    texts: Sequence[Pieces[Segment]]
 
     @cached_property
     def segments(self) -> list[Segment]:
         """The segments of all texts, in order."""
-        return [part for parts in self.texts for part in parts if isinstance(part, Segment)]
-
-
-def spans_within(
-    part: SourceSpan, spans: Sequence[SourceSpan] | None
-) -> Sequence[SourceSpan] | None:
-    """Returns the spans within a part of a source, as spans of this part alone."""
-    first, last = part
-    return spans and [(b - first, e - first) for b, e in spans if first <= b and e <= last]
+        return [piece for pieces in self.texts for piece in pieces if isinstance(piece, Segment)]

@@ -10,7 +10,13 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig
 
 from vanilla_transformer.inference.constrained import TermIds, WordJoins, with_terms
-from vanilla_transformer.inference.engine import Hypothesis, Ids, OnBatch, usual_batch_tokens
+from vanilla_transformer.inference.engine import (
+    Engine,
+    Hypothesis,
+    Ids,
+    OnBatch,
+    usual_batch_tokens,
+)
 from vanilla_transformer.model.configuration_vanilla_transformer import aligning_layer
 from vanilla_transformer.model.evaluation import banned_ids, evaluation_mode
 from vanilla_transformer.model.inputs import end_tokens_of, shift_right
@@ -18,7 +24,7 @@ from vanilla_transformer.search import Search
 from vanilla_transformer.tokenizer_sides import target_side, unnamed_ids
 
 
-class TransformersEngine:
+class TransformersEngine(Engine):
     """Computes with `model.generate()` of transformers.
 
     It alone aligns given targets, and searches for terms.
@@ -44,14 +50,6 @@ class TransformersEngine:
     def _word_joins(self) -> WordJoins:
         rows = self.model.get_output_embeddings().out_features
         return WordJoins.find(target_side(self.tokenizer), rows)
-
-    def problems(self, search: Search) -> list[str]:
-        """As for `Engine`."""
-        return []
-
-    def token_problems(self, settings: GenerationConfig) -> list[str]:
-        """As for `Engine`."""
-        return []
 
     def generate(
         self,

@@ -30,7 +30,6 @@ from vanilla_transformer.inference.results import (
     Alignment,
     Score,
     Translation,
-    linked_words,
     metric_by_name,
 )
 from vanilla_transformer.inference.segment_translator import SegmentTranslator
@@ -235,7 +234,7 @@ class Translator:
             for chunk in chunks
         )
         total = len(texts) if isinstance(texts, Sized) else None
-        return self.run_parts(jobs, total, progress, name_text)
+        return self.run_jobs(jobs, total, progress, name_text)
 
     def plan(
         self,
@@ -296,7 +295,7 @@ class Translator:
         rows = self.segment_translator.translate(split.segments, job.call, on_batch)
         return self.joiner.join(job, split, rows)
 
-    def run_parts(
+    def run_jobs(
         self,
         jobs: Iterable[Job],
         total: int | None,
@@ -400,7 +399,7 @@ class Translator:
         request = TranslateOptions.of(**options, return_word_alignment=True)
         return [
             Alignment(
-                words=linked_words(pair.segment.text, pair.text, pair.links),
+                words=pair.links.words(pair.segment.text, pair.text),
                 tokens=tuple((s, t) for t, s in enumerate(pair.hypothesis.aligned or ())),
                 source_tokens=self.reader.source_tokens(pair.segment),
                 target_tokens=self.reader.target_tokens(pair.hypothesis.tokens),

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vanilla_transformer.text.edits import Edit, OutputSpan, SourceSpan, meets, moved, spans_after
+from vanilla_transformer.text.word_alignment import Links, word_links
+from vanilla_transformer.text.words import words_of_spans
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,11 @@ class TokenLinks:
         """Yields the span of each token of the output, and the index of its source token."""
         pairs = zip(self.in_output, self.aligned, strict=False)
         return (pair for pair in pairs if pair[0][0] < pair[0][1])  # special tokens have no text
+
+    def words(self, source: str, output: str) -> Links:
+        """Returns the links of the words of both texts, by the indices of these, in order."""
+        words = words_of_spans(source, self.in_source), words_of_spans(output, self.in_output)
+        return word_links(((s, t) for t, s in enumerate(self.aligned)), *words)
 
     def then(self, further: "TokenLinks") -> "TokenLinks":
         """Returns the links of the source with a translation of the output, by links of both."""

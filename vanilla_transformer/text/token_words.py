@@ -13,8 +13,8 @@ from unicodedata import is_normalized
 
 import regex
 
-from vanilla_transformer.text.edits import Span
-from vanilla_transformer.text.word_alignment import words_of_spans
+from vanilla_transformer.text.edits import Span, meets
+from vanilla_transformer.text.words import words_of_spans
 from vanilla_transformer.tokenizer_sides import call_tokenizer, target_side, tokens_of_ids
 
 _WORD_BEGIN = "▁"
@@ -31,34 +31,25 @@ def unknown_spans(tokenizer: Any, texts: list[str], side: str = "source") -> lis
     call = partial(call_tokenizer, side_tokenizer, side, truncation=False)
     encoded, unknown = call(texts), side_tokenizer.unk_token_id
     if getattr(encoded, "encodings", None):
-        return [
-            _whole_letters(
-                text,
-                [span for index, span in zip(ids, row.offsets, strict=True) if index == unknown],
-            )
-            if unknown in ids
-            else []
-            for text, ids, row in zip(texts, encoded["input_ids"], encoded.encodings, strict=True)
+        rows = [
+            [span for index, span in zip(ids, row.offsets, strict=True) if index == unknown]
+            for ids, row in zip(encoded["input_ids"], encoded.encodings, strict=True)
         ]
-    characters = sorted({*"".join("".join(texts).split())})
-    alone = call(characters)["input_ids"] if characters else []
-    missing = {sign for sign, ids in zip(characters, alone, strict=True) if unknown in ids}
-    return [
-        _whole_letters(
-            text, [(index, index + 1) for index, sign in enumerate(text) if sign in missing]
-        )
-        for text in texts
-    ]
+    else:
+        characters = sorted({*"".join("".join(texts).split())})
+        alone = call(characters)["input_ids"] if characters else []
+        missing = {one for one, ids in zip(characters, alone, strict=True) if unknown in ids}
+        rows = [[(n, n + 1) for n, one in enumerate(text) if one in missing] for text in texts]
+    return [_whole_letters(*row) if row[1] else [] for row in zip(texts, rows, strict=True)]
 
 
 def _whole_letters(text: str, spans: list[Span]) -> list[Span]:
     """Widens spans to the letters that are written as several characters, such as w and U+0301."""
-    letters = (match for match in _LETTER.finditer(text) if spans)
-    composed = [m.span() for m in letters if not is_normalized("NFC", m[0])]
-    widened = []
-    for begin, end in spans:
-        parts = [(begin, end), *(part for part in composed if begin < part[1] and part[0] < end)]
-        widened.append((min(part[0] for part in parts), max(part[1] for part in parts)))
+    letters = (letter for letter in _LETTER.finditer(text) if not is_normalized("NFC", letter[0]))
+    composed, widened = [letter.span() for letter in letters], []
+    for span in spans:
+        touched = [span, *(other for other in composed if meets(span, [other]))]
+        widened.append((min(begin for begin, _ in touched), max(end for _, end in touched)))
     return list(dict.fromkeys(widened))
 
 

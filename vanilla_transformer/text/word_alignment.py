@@ -1,4 +1,4 @@
-"""Links between the words of two texts: Pharaoh's format, and token links.
+"""Links between the words of two texts: Pharaoh's format, and the links of their tokens.
 
 A word is one of `aligner_words`: with a no-break space, `10 000` is one word. A link (source,
 target) names two words, or two tokens, by their indices from 0. Pharaoh's format writes the links
@@ -6,10 +6,9 @@ of a pair of texts on one line: `0-0 1-2 2-1`.
 """
 
 import re
-from collections.abc import Iterable, Sequence
-
-from vanilla_transformer.text.edits import Span
-from vanilla_transformer.text.words import aligner_words
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 
 Link = tuple[int, int]
 Links = tuple[Link, ...]
@@ -33,23 +32,6 @@ def format_links(links: Iterable[Link]) -> str:
     return " ".join(f"{source}-{target}" for source, target in links)
 
 
-def words_of_spans(text: str, spans: Sequence[Span]) -> list[range]:
-    """Finds the words that tokens belong to.
-
-    Returns:
-        For each token the indices of its words: usually one; none for a token without text or of
-        white space only; several where a token spans white space.
-    """
-    word_at = [-1] * len(text)
-    for index, (begin, end) in enumerate(aligner_words(text)):
-        word_at[begin:end] = [index] * (end - begin)
-    ranges = []
-    for begin, end in spans:
-        inside = [index for index in word_at[begin:end] if index >= 0]
-        ranges.append(range(inside[0], inside[-1] + 1) if inside else range(0))
-    return ranges
-
-
 def word_links(
     token_links: Iterable[Link], source: Sequence[range], target: Sequence[range]
 ) -> Links:
@@ -57,16 +39,12 @@ def word_links(
 
     `words_of_spans` returns the words of each token.
     """
-    return tuple(
-        sorted(
-            {
-                (s, t)
-                for source_token, target_token in token_links
-                for s in source[source_token]
-                for t in target[target_token]
-            }
-        )
-    )
+    linked = {
+        link
+        for source_token, target_token in token_links
+        for link in product(source[source_token], target[target_token])
+    }
+    return tuple(sorted(linked))
 
 
 def token_links(links: Iterable[Link], source: Sequence[range], target: Sequence[range]) -> Links:
@@ -75,17 +53,17 @@ def token_links(links: Iterable[Link], source: Sequence[range], target: Sequence
     `words_of_spans` returns the words of each token. A word without tokens gives no link.
     """
     source_tokens, target_tokens = _tokens_by_word(source), _tokens_by_word(target)
-    linked: set[Link] = set()
-    for word, target_word in links:
-        linked.update(
-            (s, t) for s in source_tokens.get(word, ()) for t in target_tokens.get(target_word, ())
-        )
+    linked = {
+        link
+        for word, target_word in links
+        for link in product(source_tokens[word], target_tokens[target_word])
+    }
     return tuple(sorted(linked))
 
 
-def _tokens_by_word(words: Sequence[range]) -> dict[int, list[int]]:
-    tokens: dict[int, list[int]] = {}
+def _tokens_by_word(words: Sequence[range]) -> Mapping[int, list[int]]:
+    tokens = defaultdict[int, list[int]](list)
     for token, indices in enumerate(words):
         for word in indices:
-            tokens.setdefault(word, []).append(token)
+            tokens[word].append(token)
     return tokens

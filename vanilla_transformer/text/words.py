@@ -9,7 +9,7 @@
 | `letter_runs` | l · été · 10 · kg · 東京 · へ |
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cache, lru_cache
 
 import regex
@@ -66,6 +66,23 @@ def spaced_words(text: str) -> list[Span]:
 def aligner_words(text: str) -> list[Span]:
     """Returns the spans of text between ASCII white space, which other aligners call words."""
     return [match.span() for match in _ALIGNER_WORD.finditer(text)]
+
+
+def words_of_spans(text: str, spans: Sequence[Span]) -> list[range]:
+    """Finds the aligner's words that tokens belong to.
+
+    Returns:
+        For each token the indices of its words: usually one; none for a token without text or of
+        white space only; several where a token spans white space.
+    """
+    word_at = [-1] * len(text)
+    for index, (begin, end) in enumerate(aligner_words(text)):
+        word_at[begin:end] = [index] * (end - begin)
+    ranges = []
+    for begin, end in spans:
+        inside = [index for index in word_at[begin:end] if index >= 0]
+        ranges.append(range(inside[0], inside[-1] + 1) if inside else range(0))
+    return ranges
 
 
 def letter_runs(text: str) -> list[tuple[int, int, str | None]]:

@@ -1,0 +1,149 @@
+"""Skeletons: texts as a memory compares them, and translations with what does not count in these.
+
+What does not count are placeholders and numbers, case, and the signs at the end of a text.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from unicodedata import normalize
+
+import regex
+
+from vanilla_transformer.text.capitals import to_upper
+from vanilla_transformer.text.edits import Edit, apply_edits, meets
+from vanilla_transformer.text.kept import kept_spans
+from vanilla_transformer.text.printf import takes_next_value
+from vanilla_transformer.text.words import words_and_signs
+
+_NUMBER = regex.compile(r"\p{Nd}+(?:[.,:]\p{Nd}+)*")
+_ENDING = regex.compile(r"[\s.:;!?\u2026\u3002\uff0e\uff1a\uff01\uff1f\u061f\u06d4\u0964]*\Z")
+_WIDE = {".": "\u3002", ":": "\uff1a", "!": "\uff01", "?": "\uff1f"}
+_WIDE_SCRIPT = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}]\Z")
+_BREAK = regex.compile(r"[\n\t]")
+_WORD = regex.compile(r"[\p{L}\p{N}\p{M}]")
+PART = "\0"
+"""What stands for a part in a skeleton."""
+
+
+class Skeleton:
+    """A text as texts are compared, and its parts that do not count.
+
+    Attributes:
+        text: The text.
+        leading_space: The white space before it.
+        spans: The spans of its placeholders, numbers and the like, in order.
+        parts: The texts of these spans.
+        ending: The signs and white space at its end.
+        body: The rest, with a NUL for each part.
+        written: The words of the body.
+        words: These words in small letters.
+        breaks: The line breaks and tabs.
+
+    Args:
+        source_parts: As for `find_patterns`.
+    """
+
+    def __init__(self, text: str, source_parts: Sequence[str] | None = None) -> None:
+        self.text = text
+        begin, end = len(text) - len(text.lstrip()), _ENDING.search(text).start()
+        kept = [span for span in kept_spans(text, source_parts=source_parts) if span[0] < end]
+        end = max([begin, end, *(span[1] for span in kept)])
+        numbers = (match.span() for match in _NUMBER.finditer(text, begin, end))
+        self.spans = sorted([*kept, *(span for span in numbers if not meets(span, kept))])
+        self.parts = [text[slice(*span)] for span in self.spans]
+        self.leading_space, self.ending = text[:begin], text[end:]
+        body = apply_edits(text[:end], [Edit(begin, end, PART) for begin, end in self.spans])
+        self.body = " ".join(normalize("NFC", body).split())
+        self.breaks = _BREAK.findall(text.strip())
+        words = (self.body[slice(*span)] for span in words_and_signs(self.body))
+        self.written = [word for word in words if word == PART or _WORD.search(word)]
+        self.words = [word.lower() for word in self.written]
+
+
+class Endings:
+    """How the targets of a memory write the endings of sources: by signs at both of their ends."""
+
+    def __init__(self) -> None:
+        self._signs = defaultdict[str, Counter[tuple[str, str]]](Counter)
+
+    def add(self, source: Skeleton, target: str) -> None:
+        """Counts how a target writes the ending of its source."""
+        opening, _, ending = _split_signs(target)
+        plain = _plain_ending(ending)
+        if plain == _plain_ending(source.ending):
+            self._signs[plain][opening, ending.rstrip()] += 1
+
+    def write(self, body: str, wanted: str) -> tuple[str, str]:
+        """Returns a target and its ending, as such an ending is usually written."""
+        _, body, _ = _split_signs(body)
+        sign, space = wanted.strip(), wanted[len(wanted.rstrip()) :]
+        usual = self._signs.get(_plain_ending(wanted)) if sign else None
+        if usual:
+            (opening, ending), _ = usual.most_common(1)[0]
+            return opening + body, ending + space
+        if sign in _WIDE and _WIDE_SCRIPT.search(body):
+            return body, _WIDE[sign] + space
+        return body, wanted
+
+
+def adapted_target(stored: Skeleton, target: str, query: Skeleton, endings: Endings) -> str | None:
+    """Returns the target of a stored source with the parts, case and ending of a query.
+
+    None: its parts do not fit, or its line breaks do not.
+    """
+    if stored.text == query.text:
+        return target
+    own = Skeleton(target, stored.parts)
+    parts = _adapted_parts(own, stored, query)
+    if parts is None or query.breaks not in (stored.breaks, own.breaks):
+        return None
+    is_upper = _is_in_capitals(query.body) and not _is_in_capitals(stored.body)
+    case = to_upper if is_upper else str
+    body, last = "", len(own.leading_space)
+    for (begin, end), part in zip(own.spans, parts, strict=True):
+        body += case(target[last:begin]) + part
+        last = end
+    body += case(target[last : len(target) - len(own.ending)])
+    if query.body[:1].isupper() and stored.body[:1].islower() and own.body[:1].islower():
+        body = to_upper(body[:1]) + body[1:]
+    ending = own.ending
+    if stored.ending != query.ending:
+        body, ending = endings.write(body, query.ending)
+    return query.leading_space + body + ending
+
+
+def _adapted_parts(own: Skeleton, stored: Skeleton, query: Skeleton) -> list[str] | None:
+    """Returns the parts of a target, with those of a query in the place of those of its source.
+
+    None: it has other parts than its source, or parts that the query lacks, or it is unknown which
+    of its parts stands for which of the query.
+    """
+    if Counter(own.parts) == Counter(stored.parts) and len(own.parts) == len(query.parts):
+        if len({*zip(stored.parts, query.parts, strict=True)}) > len({*stored.parts}):
+            return None  # `2 of 7` for `3 of 3`
+        order = list(map(stored.parts.index, own.parts))
+        in_order = [index for index in order if takes_next_value(query.parts[index])]
+        if in_order != sorted(in_order):
+            return None  # `%s` would stand for another value
+        return [query.parts[index] for index in order]
+    if Counter(own.parts) - Counter(query.parts):
+        return None
+    if stored.words == query.words and query.parts != stored.parts:
+        return None  # it lacks a part, and it is unknown which one
+    return own.parts
+
+
+def _is_in_capitals(text: str) -> bool:
+    return text.isupper() and sum(map(str.isupper, text)) > 1
+
+
+def _plain_ending(ending: str) -> str:
+    """Returns the signs at an end as English writes them."""
+    return normalize("NFKC", ending).replace("\u3002", ".").strip()
+
+
+def _split_signs(text: str) -> tuple[str, str, str]:
+    """Returns the sign of Spanish before a question or a call, the body, and the ending."""
+    body = text[: _ENDING.search(text).start()]
+    rest = body.lstrip("\u00bf\u00a1")
+    return body[: len(body) - len(rest)], rest, text[len(body) :]

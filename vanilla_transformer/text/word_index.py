@@ -1,0 +1,79 @@
+"""Texts found by their words: those with nearly the same words in nearly the same order.
+
+The similarity of two texts is 1 less Levenshtein's distance in words, as a share of the longer one.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+from rapidfuzz.distance import Levenshtein
+from rapidfuzz.process import extract
+
+# Among 146,000 pairs of programs, 142 of 600 other texts have a pair of similarity 0.4 or more. The
+# 512 pairs that share the most words with a text lack its most similar pair for 2 of them (32 pairs
+# for 10; all pairs take 2.9 ms a text in place of 1.5).
+_MOST_COMPARED = 512
+
+
+class WordIndex:
+    """The words of texts by the numbers of these, in arrays: a million texts are many."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+        self._texts_of: list[array[int]] = []  # by the id of a word
+        self._words = array("I")  # of all texts, one after the other
+        self._ends = array("Q", [0])
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def add(self, words: Sequence[str]) -> None:
+        """Adds a text, numbered by the count of those before it; without words it is not found."""
+        ids = [self._ids.setdefault(word, len(self._ids)) for word in words]
+        self._texts_of += [array("I") for _ in range(len(self._ids) - len(self._texts_of))]
+        for word in set(ids):
+            self._texts_of[word].append(len(self))
+        self._words.extend(ids)
+        self._ends.append(len(self._words))
+
+    def find(self, words: Sequence[str], least: float) -> list[tuple[int, float]]:
+        """Finds the numbers and similarities of texts from a smallest one on, the highest first.
+
+        Of equally similar texts, the later come first.
+        """
+        size = len(words)
+        ids = [self._ids.get(word, len(self._ids)) for word in words]
+        shared = np.zeros(len(self), np.uint32)
+        for word, count in Counter(ids).items():
+            if word < len(self._texts_of):
+                shared[np.frombuffer(self._texts_of[word], np.uint32)] += count
+        # A bound of the similarity that needs no order of words leaves few texts to compare.
+        found = np.flatnonzero(shared >= max(least * size, 1))
+        if not len(found):
+            return []
+        ends = np.frombuffer(self._ends, np.uint64).astype(np.int64, copy=False)
+        sizes = ends[found + 1] - ends[found]
+        most = np.minimum(shared[found], sizes) / np.maximum(sizes, size)
+        order = np.lexsort((-found, -most))[:_MOST_COMPARED]
+        found = found[order][most[order] >= least]
+        stored = np.frombuffer(self._words, np.uint32)
+        rows = [np.array(ids, np.uint32), *(stored[ends[n] : ends[n + 1]] for n in found)]
+        # Words as characters, numbered anew: rapidfuzz compares texts fastest.
+        _, numbers = np.unique(np.concatenate(rows), return_inverse=True)
+        characters = iter(numbers.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass"))
+        text, *texts = ("".join(islice(characters, len(row))) for row in rows)
+        similar = extract(
+            text,
+            dict(zip(found.tolist(), texts, strict=True)),
+            scorer=Levenshtein.normalized_similarity,
+            processor=None,
+            limit=None,
+            score_cutoff=least - 1e-5,  # rapidfuzz leaves out a score that is equal to it
+        )
+        return sorted(
+            ((number, similarity) for _, similarity, number in similar),
+            key=lambda row: (-row[1], -row[0]),
+        )
