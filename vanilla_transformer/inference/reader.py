@@ -58,7 +58,7 @@ class Reader:
         self.reads_memory = MEMORY_TOKEN in tokenizer.get_added_vocab()
 
     @cached_property
-    def _letters(self) -> set[str]:
+    def _characters(self) -> set[str]:
         """The characters of the tokens of sources, without characters that only join emoji."""
         return {*"".join(vocabulary_of(self.tokenizer, "source"))} - {"\ufe0f", "\u200d"}
 
@@ -156,7 +156,7 @@ class Reader:
 
     def _knows_any(self, text: str, span: Span) -> bool:
         """Returns whether the vocabulary has one of the characters of a part of a text."""
-        return not self._letters.isdisjoint(normalize("NFC", text[slice(*span)]))
+        return not self._characters.isdisjoint(normalize("NFC", text[slice(*span)]))
 
     def _read_memory(self, segment: Segment, similar: Suggestion) -> Segment:
         """Returns a segment that is read with the translation of a similar text, if there is room.

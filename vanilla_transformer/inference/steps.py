@@ -102,8 +102,8 @@ class Steps:
         """Makes an output of the text of a hypothesis, in which tokens stand for kept parts."""
         edits, source = segment.reading.edits_to_replace_stand_ins(decoded), segment.source
         if source.demands.keeps:
-            signs = edits_to_double_percents(source.text, segment.kept, decoded, source.flags)
-            edits = without_overlaps([*edits, *signs])
+            percents = edits_to_double_percents(source.text, segment.kept, decoded, source.flags)
+            edits = without_overlaps([*edits, *percents])
         text = apply_edits(decoded, edits)
         return Output(
             segment,
@@ -212,8 +212,8 @@ def restore(output: Output) -> Output:
         output = edited(output, edits)
     if output.copies:
         text, kept = output.text, output.copies.in_output
-        signs = edits_to_add_percents(segment.text, segment.kept, text, kept)
-        output, edits = edited(output, signs) if signs else output, [*edits, *signs]
+        percents = edits_to_add_percents(segment.text, segment.kept, text, kept)
+        output, edits = edited(output, percents) if percents else output, [*edits, *percents]
     return replace(output, restored=tuple(edit.text.strip() for edit in edits if edit.text))
 
 

@@ -38,8 +38,8 @@ class TransformersEngine(Engine):
 
     def __init__(self, model: Any, tokenizer: Any = None) -> None:
         self.model, self.tokenizer = model, tokenizer
-        rows = model.get_output_embeddings().out_features
-        self.unnamed = [] if tokenizer is None else unnamed_ids(tokenizer, rows)
+        size = model.get_output_embeddings().out_features
+        self.unnamed = [] if tokenizer is None else unnamed_ids(tokenizer, size)
 
     @property
     def batch_tokens(self) -> int:
@@ -48,8 +48,8 @@ class TransformersEngine(Engine):
 
     @cached_property
     def _word_joins(self) -> WordJoins:
-        rows = self.model.get_output_embeddings().out_features
-        return WordJoins.find(target_side(self.tokenizer), rows)
+        size = self.model.get_output_embeddings().out_features
+        return WordJoins.find(target_side(self.tokenizer), size)
 
     def generate(
         self,
@@ -71,18 +71,18 @@ class TransformersEngine(Engine):
         if search.settings.stop_strings is not None:
             arguments["tokenizer"] = target_side(self.tokenizer)
         with evaluation_mode(self.model), banned_ids(self.model, self.unnamed):
-            for rows in token_batches([len(ids) for ids in sources], batch_tokens):
-                inputs = self._pad_sources([sources[row] for row in rows])
+            for indices in token_batches([len(ids) for ids in sources], batch_tokens):
+                inputs = self._pad_sources([sources[index] for index in indices])
                 model = self.searching_model(inputs)
                 if terms is not None:
-                    batch_terms = [terms[row] for row in rows]
+                    batch_terms = [terms[index] for index in indices]
                     model = with_terms(model, batch_terms, self._word_joins, search.settings)
                 # (batch · n_best, target_len), where each sequence begins with the start
                 sequences = model.generate(**inputs, **arguments).tolist()
                 hypotheses = iter([hypothesis_of(ids, search.settings) for ids in sequences])
-                for row in rows:
-                    outputs[row] = list(islice(hypotheses, search.n_best))
-                on_batch(len(rows))
+                for index in indices:
+                    outputs[index] = list(islice(hypotheses, search.n_best))
+                on_batch(len(indices))
         return outputs
 
     def token_scores(
@@ -91,10 +91,12 @@ class TransformersEngine(Engine):
         """As for `Engine`."""
         scores: list[list[float]] = [[] for _ in sources]
         with evaluation_mode(self.model), banned_ids(self.model, self.unnamed):
-            for rows, logits, labels in self._forced_outputs(sources, targets, batch_tokens, start):
+            for indices, logits, labels in self._forced_outputs(
+                sources, targets, batch_tokens, start
+            ):
                 chosen = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
-                for row, values in zip(rows, chosen.tolist(), strict=True):
-                    scores[row] = values[: len(targets[row])]
+                for index, values in zip(indices, chosen.tolist(), strict=True):
+                    scores[index] = values[: len(targets[index])]
         return scores
 
     def alignments(
@@ -111,11 +113,11 @@ class TransformersEngine(Engine):
         ends = {*end_tokens_of(self.model.config), tokenizer_end}
         with evaluation_mode(self.model):
             forced = self._forced_outputs(sources, targets, batch_tokens, start, True)
-            for rows, weights, _ in forced:
-                for row, matrix in zip(rows, weights, strict=True):
-                    words = max(len(sources[row]) - (not ends.isdisjoint(sources[row][-1:])), 1)
-                    best = matrix[: len(targets[row]), :words].argmax(-1)
-                    aligned[row] = best.tolist()
+            for indices, weights, _ in forced:
+                for index, matrix in zip(indices, weights, strict=True):
+                    words = max(len(sources[index]) - (not ends.isdisjoint(sources[index][-1:])), 1)
+                    best = matrix[: len(targets[index]), :words].argmax(-1)
+                    aligned[index] = best.tolist()
         return aligned
 
     def _forced_outputs(
@@ -126,15 +128,15 @@ class TransformersEngine(Engine):
         start: int,
         output_attentions: bool = False,
     ) -> Iterator[tuple[list[int], torch.Tensor, torch.Tensor]]:
-        """Yields rows, logits (or mean attention weights) and labels, batch by batch.
+        """Yields indices, logits (or mean attention weights) and labels, batch by batch.
 
         The caller sets the evaluation mode: a generator that an error leaves behind would
         restore the mode and the gradients of its beginning much later.
         """
         sizes = [max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)]
-        for rows in token_batches(sizes, batch_tokens):
-            inputs = self._pad_sources([sources[row] for row in rows])
-            ids = [torch.tensor(targets[row]) for row in rows]
+        for indices in token_batches(sizes, batch_tokens):
+            inputs = self._pad_sources([sources[index] for index in indices])
+            ids = [torch.tensor(targets[index]) for index in indices]
             labels = pad_sequence(ids, batch_first=True, padding_value=-100)
             labels = labels.to(self.model.device)
             pad = self.model.config.pad_token_id
@@ -145,9 +147,9 @@ class TransformersEngine(Engine):
                 output_attentions=output_attentions,
             )
             if output_attentions:
-                yield rows, self._aligning_weights(outputs.cross_attentions), labels
+                yield indices, self._aligning_weights(outputs.cross_attentions), labels
             else:
-                yield rows, outputs.logits.float(), labels
+                yield indices, outputs.logits.float(), labels
 
     def _aligning_weights(self, layers: Sequence[torch.Tensor]) -> torch.Tensor:
         """Returns the mean weights of the heads that align: (batch, target_len, source_len)."""
@@ -164,7 +166,7 @@ class TransformersEngine(Engine):
         """Makes `input_ids` and `attention_mask` of shape (batch, source_len)."""
         pad = self.model.config.pad_token_id
         ids = [torch.tensor(source) for source in sources]
-        masks = [torch.ones_like(row) for row in ids]
+        masks = [torch.ones_like(source) for source in ids]
         padded = pad_sequence(ids, batch_first=True, padding_value=0 if pad is None else pad)
         device = self.model.device
         return {
@@ -185,14 +187,14 @@ def hypothesis_of(sequence: list[int], settings: GenerationConfig) -> Hypothesis
 
 
 def token_batches(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Yields the rows of batches of similar length, the longest first: memory runs out early.
+    """Yields the indices of batches of similar length, the longest first: memory runs out early.
 
     Args:
-        batch_tokens: Largest number of tokens of a batch, with padding. A longer row is a batch of
+        batch_tokens: Largest number of tokens of a batch, with padding. A longer text is a batch of
             its own.
     """
-    rows = sorted(range(len(sizes)), key=lambda row: -sizes[row])
-    while rows:
-        count = max(1, batch_tokens // max(sizes[rows[0]], 1))
-        yield rows[:count]
-        rows = rows[count:]
+    indices = sorted(range(len(sizes)), key=lambda index: -sizes[index])
+    while indices:
+        count = max(1, batch_tokens // max(sizes[indices[0]], 1))
+        yield indices[:count]
+        indices = indices[count:]

@@ -35,11 +35,11 @@ class Edit:
 def apply_edits(text: str, edits: Sequence[Edit], begin: int = 0, end: int | None = None) -> str:
     """Returns a text, or a part of it, with its edits."""
     assert all(one.end <= other.begin for one, other in pairwise(edits))
-    parts, position = [], begin
+    pieces, position = [], begin
     for edit in edits:
-        parts += [text[position : edit.begin], edit.text]
+        pieces += [text[position : edit.begin], edit.text]
         position = edit.end
-    return "".join([*parts, text[position:end]])
+    return "".join([*pieces, text[position:end]])
 
 
 def without_overlaps(edits: Iterable[Edit]) -> list[Edit]:
@@ -76,16 +76,16 @@ def moved(span: Span, edits: Sequence[Edit]) -> Span:
     return begin + shift_begin, end + shift_end
 
 
-def meets(part: Span, others: Iterable[Span]) -> bool:
+def meets(span: Span, others: Iterable[Span]) -> bool:
     """Returns whether a part of a text overlaps with one of others."""
-    return any(part[0] < end and begin < part[1] for begin, end in others)
+    return any(span[0] < end and begin < span[1] for begin, end in others)
 
 
 def stripped(text: str, span: Span) -> Span:
     """Returns a span without the white space around it."""
-    part = text[slice(*span)]
-    begin = span[0] + len(part) - len(part.lstrip())
-    return begin, begin + len(part.strip())
+    inside = text[slice(*span)]
+    begin = span[0] + len(inside) - len(inside.lstrip())
+    return begin, begin + len(inside.strip())
 
 
 def inner_positions(spans: Iterable[Span]) -> set[int]:

@@ -10,7 +10,7 @@ import regex
 
 from vanilla_transformer.language_tags import script_of, standard_tag
 
-SCRIPT_PARTS = {
+UNICODE_SCRIPTS = {
     "Jpan": ("Hani", "Hira", "Kana"),
     "Hrkt": ("Hira", "Kana"),
     "Kore": ("Hang", "Hani"),
@@ -36,15 +36,15 @@ JOINED_LINES = regex.compile(rf"(?<={IDEOGRAPHIC})[ \t\f\r]*+\n[ \t\f\r\n]*+(?={
 """A line break of HTML between Chinese or Japanese characters, which stands for no space."""
 
 _LETTERS = regex.compile(r"[\p{L}\p{M}]")
-SPACELESS_PARTS = "[{}]".format(
+SPACELESS_CLASS = "[{}]".format(
     "".join(
-        rf"\p{{{part}}}"
+        rf"\p{{{name}}}"
         for script in WITHOUT_SPACES
-        for part in SCRIPT_PARTS.get(script, (script,))
+        for name in UNICODE_SCRIPTS.get(script, (script,))
     )
 )
 """A class of characters: those of scripts that put no space between words."""
-SPACELESS = regex.compile(SPACELESS_PARTS)
+SPACELESS = regex.compile(SPACELESS_CLASS)
 _KANA = regex.compile(r"[\p{Hiragana}\p{Katakana}]")
 
 
@@ -52,12 +52,12 @@ _KANA = regex.compile(r"[\p{Hiragana}\p{Katakana}]")
 def letters_of(tag: str) -> Any:
     """Returns a pattern that finds each letter of a language's script, or None if it is unknown."""
     language = langcodes.Language.get(standard_tag(tag))
-    scripts = SCRIPT_PARTS.get(script_of(tag), (script_of(tag),))
+    scripts = UNICODE_SCRIPTS.get(script_of(tag), (script_of(tag),))
     if language.script is None and language.language in TWO_SCRIPTS:
         scripts = ("Latn", "Cyrl")
     try:  # `scx`: a letter of several scripts, such as the long vowel sign of Kana, counts in each
-        parts = "".join(rf"\p{{scx={script}}}" for script in scripts)
-        return regex.compile(rf"[[{parts}]&&[\p{{L}}\p{{M}}]]", regex.V1)
+        classes = "".join(rf"\p{{scx={script}}}" for script in scripts)
+        return regex.compile(rf"[[{classes}]&&[\p{{L}}\p{{M}}]]", regex.V1)
     except regex.error:
         return None
 

@@ -25,16 +25,16 @@ class Line(NamedTuple):
 
 def split_lines(text: str) -> list[str | Line]:
     """Splits a text into lines that are not blank, and the white space and breaks between these."""
-    parts, position = list[str | Line](), 0
-    for index, part in enumerate(LINE_BREAKS.split(text)):  # lines and breaks alternately
-        line = "" if index % 2 else part.strip(WHITE_SPACE)
-        before = part.index(line) if line else len(part)
+    pieces, position = list[str | Line](), 0
+    for index, piece in enumerate(LINE_BREAKS.split(text)):  # lines and breaks alternately
+        line = "" if index % 2 else piece.strip(WHITE_SPACE)
+        before = piece.index(line) if line else len(piece)
         begin, end = position + before, position + before + len(line)
-        position += len(part)
-        parts.append(text[begin - before : begin])
+        position += len(piece)
+        pieces.append(text[begin - before : begin])
         if line:
-            parts += [Line(line, (begin, end)), text[end:position]]
-    return [part for part in parts if part != ""]
+            pieces += [Line(line, (begin, end)), text[end:position]]
+    return [piece for piece in pieces if piece != ""]
 
 
 def count_characters(text: str) -> int:

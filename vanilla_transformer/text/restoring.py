@@ -35,20 +35,20 @@ def edits_to_restore(copies: Copies, links: TokenLinks, protected: OutputSpans =
     as they are.
     """
     output = copies.output
-    taken, spare = [*copies.in_output], [part.span for part in copies.spare]
+    taken, spare = [*copies.in_output], [extra.span for extra in copies.spare]
     # Of equal parts, those whose linked words hold no copy are the first to count as missing.
     lacking = [
         span
         for alike, count in copies.missing
         for span in sorted(
-            alike, key=lambda span: any(meets(part, taken) for part in links.linked_with(span))
+            alike, key=lambda span: any(meets(own, taken) for own in links.linked_with(span))
         )[:count]
     ]
     taken += protected
     edits: list[Edit] = []
     for span in sorted(lacking):
         edit = replace(_edit_for(span, copies, links, spare, taken), in_source=span)
-        spare = [part for part in spare if not meets(part, [edit.span])]
+        spare = [other for other in spare if not meets(other, [edit.span])]
         part = edit.text.strip()
         before, _, behind = edit.text.partition(part)
         others = "".join(other.text for other in edits if other.span == (edit.begin, edit.begin))
@@ -58,9 +58,9 @@ def edits_to_restore(copies: Copies, links: TokenLinks, protected: OutputSpans =
         edits.append(replace(edit, text=f"{before}{part}{behind}"))
         taken.append(edit.span)
     edits += [
-        Edit(len(output[: part.span[0]].rstrip()), part.span[1], "")  # with the space before it
-        for part in copies.spare
-        if part.must_go and part.span in spare
+        Edit(len(output[: extra.span[0]].rstrip()), extra.span[1], "")  # with the space before it
+        for extra in copies.spare
+        if extra.must_go and extra.span in spare
     ]
     return sorted(edits, key=lambda edit: edit.span)
 
@@ -71,13 +71,13 @@ def _edit_for(
     """Finds the edit that brings a kept part back: over a copy or another part, or into a gap."""
     source, output = copies.source, copies.output
     text = source[slice(*span)]
-    linked = [part for part in links.linked_with(span) if not meets(part, taken)]
+    linked = [own for own in links.linked_with(span) if not meets(own, taken)]
     copy = _exact_copy(text, output, [*taken, *spare])
     copy = copy or _damaged_copy(text, output, linked, spare, taken)
     if (
         copy is None and spare
     ):  # another part is in its place: one that is linked with it comes first
-        copy = min(spare, key=lambda part: (not meets(part, linked), part))
+        copy = min(spare, key=lambda other: (not meets(other, linked), other))
     if copy is not None:
         return Edit(*copy, text)
     before, behind = source[: span[0]][-1:] or " ", source[span[1] :][:1]
@@ -104,8 +104,8 @@ def _damaged_copy(
     if not linked:
         return None
     begin, end = stripped(output, (linked[0][0], linked[-1][1]))
-    for part in [part for part in spare if meets(part, [(begin, end)])]:
-        begin, end = min(begin, part[0]), max(end, part[1])
+    for other in [other for other in spare if meets(other, [(begin, end)])]:
+        begin, end = min(begin, other[0]), max(end, other[1])
     pattern = pattern_of(text)
     if pattern and pattern.kind in ("address", "path", "option"):
         # Some parts of the damaged copy may be linked with other words: it is taken whole.

@@ -100,22 +100,22 @@ def cut_line(
             ends = [match.end() for match in pattern.finditer(text)]
         if pattern is not _CHARACTER:
             ends = [end for end in ends if before + end not in inner]
-        units, parts = _units(text, ends), list[str | Cut]()
+        units, pieces = _units(text, ends), list[str | Cut]()
         start = first = 0
         while first < len(units):
             last = _last_that_fits(
                 units, first, lambda begin, end: count_tokens(text[begin:end]) <= limit
             )
             begin, end = units[first][0], units[last][1]
-            if parts:
+            if pieces:
                 is_letters = between == "letters" and is_spaced_script_at(text, begin)
                 kind = "words" if between == "letters" and not is_letters else between
-                parts.append(Cut(text[start:begin], kind))
-            part = text[begin:end]
+                pieces.append(Cut(text[start:begin], kind))
+            piece = text[begin:end]
             # A unit that is too long alone is cut between smaller units.
-            parts += cut(part, level + 1, before + begin) if first == last else [part]
+            pieces += cut(piece, level + 1, before + begin) if first == last else [piece]
             start, first = end, last + 1
-        return parts
+        return pieces
 
     return cut(line, 0, 0)
 
@@ -126,12 +126,12 @@ def split_sentences(
     """Returns the sentences of a line and the cuts alternately; see `cut_line`."""
     inner = inner_positions(undivided)
     ends = [end for end in sentence_ends(line, language) if end not in inner]
-    parts: list[str | Cut] = []
+    pieces: list[str | Cut] = []
     last = 0
     for begin, end in _units(line, ends):
-        parts += [Cut(line[last:begin], "sentences"), line[begin:end]]
+        pieces += [Cut(line[last:begin], "sentences"), line[begin:end]]
         last = end
-    return parts[1:]
+    return pieces[1:]
 
 
 def _units(text: str, ends: Sequence[int]) -> list[Span]:

@@ -44,8 +44,8 @@ class Term:
 
     def normalized(self, language: str | None, inflected: bool) -> Normalized:
         """Returns the words and signs of the source as they are compared."""
-        parts = (self.source[slice(*span)] for span in words_and_signs(self.source))
-        return tuple(_normalized(part, language, self.case, inflected) for part in parts)
+        words = (self.source[slice(*span)] for span in words_and_signs(self.source))
+        return tuple(_normalized(word, language, self.case, inflected) for word in words)
 
     @cached_property
     def target_finder(self) -> "Glossary":
@@ -92,13 +92,13 @@ class Glossary:
         spans = words_and_signs(text)
         matches: list[Match] = []
         for (case, inflected), table in self._tables_of(language).items():
-            parts = [_normalized(text[slice(*span)], language, case, inflected) for span in spans]
+            words = [_normalized(text[slice(*span)], language, case, inflected) for span in spans]
             sizes = sorted({len(term) for term in table})
             matches += [
                 Match((spans[first][0], spans[first + size - 1][1]), table[term])
-                for first in range(len(parts))
+                for first in range(len(words))
                 for size in sizes
-                if (term := tuple(parts[first : first + size])) in table and len(term) == size
+                if (term := tuple(words[first : first + size])) in table and len(term) == size
             ]
         taken: list[Match] = []
         # `sorted` is stable: exact forms come before inflected ones.
@@ -190,7 +190,7 @@ def edits_to_place_terms(
     return sorted(edits, key=lambda edit: edit.begin)
 
 
-def _words_in(text: str, parts: Sequence[Span]) -> list[Span]:
+def _words_in(text: str, spans: Sequence[Span]) -> list[Span]:
     """Returns the words that parts of a text touch, in order.
 
     Of joined characters, only those within a part count. Hiragana count only where nothing else
@@ -199,7 +199,7 @@ def _words_in(text: str, parts: Sequence[Span]) -> list[Span]:
     words = [
         (max(begin, first), min(end, last)) if kind == "joined" else (begin, end)
         for begin, end, kind in letter_runs(text)
-        for first, last in parts
+        for first, last in spans
         if meets((begin, end), [(first, last)])
     ]
     return [span for span in words if not _HIRAGANA.fullmatch(text, *span)] or words

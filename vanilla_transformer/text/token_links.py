@@ -22,9 +22,11 @@ class TokenLinks:
     in_output: Sequence[OutputSpan]
     aligned: Sequence[int]
 
-    def linked_with(self, span: SourceSpan) -> list[OutputSpan]:
+    def linked_with(self, source_span: SourceSpan) -> list[OutputSpan]:
         """Returns the spans of the output's tokens that are linked with a part of the source."""
-        return sorted(part for part, index in self.pairs() if meets(self.in_source[index], [span]))
+        return sorted(
+            span for span, index in self.pairs() if meets(self.in_source[index], [source_span])
+        )
 
     def pairs(self) -> Iterator[tuple[OutputSpan, int]]:
         """Yields the span of each token of the output, and the index of its source token."""
@@ -40,19 +42,21 @@ class TokenLinks:
         """Returns the links of the source with a translation of the output, by links of both."""
         own = list(self.pairs())
         pairs = [
-            (part, index)
-            for part, middle in further.pairs()
+            (span, index)
+            for span, middle in further.pairs()
             for linked, index in own
             if meets(linked, [further.in_source[middle]])
         ]
-        return TokenLinks(self.in_source, [p for p, _ in pairs], [index for _, index in pairs])
+        return TokenLinks(
+            self.in_source, [span for span, _ in pairs], [index for _, index in pairs]
+        )
 
     def edited(self, edits: Sequence[Edit]) -> "TokenLinks":
         """Returns the links into an edited output, in which an edit `in_source` is one token."""
         pairs = [
-            (moved(part, edits), index)
-            for part, index in zip(self.in_output, self.aligned, strict=True)
-            if not any(e.in_source and e.begin <= part[0] < part[1] <= e.end for e in edits)
+            (moved(span, edits), index)
+            for span, index in zip(self.in_output, self.aligned, strict=True)
+            if not any(e.in_source and e.begin <= span[0] < span[1] <= e.end for e in edits)
         ]
         in_source = list(self.in_source)
         for edit, (begin, _) in zip(edits, spans_after(edits), strict=True):
@@ -64,4 +68,4 @@ class TokenLinks:
                     in_source.append(edit.in_source)
                 pairs += [((begin, begin + len(edit.text.strip())), index) for index in indices]
         pairs.sort()
-        return TokenLinks(in_source, [part for part, _ in pairs], [index for _, index in pairs])
+        return TokenLinks(in_source, [span for span, _ in pairs], [index for _, index in pairs])

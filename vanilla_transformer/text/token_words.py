@@ -45,8 +45,8 @@ def unknown_spans(tokenizer: Any, texts: list[str], side: str = "source") -> lis
 
 def _whole_letters(text: str, spans: list[Span]) -> list[Span]:
     """Widens spans to the letters that are written as several characters, such as w and U+0301."""
-    letters = (letter for letter in _LETTER.finditer(text) if not is_normalized("NFC", letter[0]))
-    composed, widened = [letter.span() for letter in letters], []
+    written = (letter for letter in _LETTER.finditer(text) if not is_normalized("NFC", letter[0]))
+    composed, widened = [letter.span() for letter in written], []
     for span in spans:
         touched = [span, *(other for other in composed if meets(span, [other]))]
         widened.append((min(begin for begin, _ in touched), max(end for _, end in touched)))
@@ -90,20 +90,20 @@ def spans_of_encoding(
     rows = []
     for text, ids in zip(texts, encoding["input_ids"], strict=True):
         tokens = tokens_of_ids(tokenizer, ids, side)
-        letters = [
+        written = [
             "" if index in silent else token.replace(_WORD_BEGIN, " ").replace("</w>", " ")
             for index, token in zip(ids, tokens, strict=True)
         ]
         spaced = f" {text}"
-        blocks = SequenceMatcher(None, "".join(letters), spaced, False).get_matching_blocks()
+        blocks = SequenceMatcher(None, "".join(written), spaced, False).get_matching_blocks()
         pairs = ((a + n, b + n) for a, b, size in blocks for n in range(size))
         in_text = {position: index - 1 for position, index in pairs if not spaced[index].isspace()}
         spans: list[Span] = []
         begin = 0
-        for part in letters:
-            known = [in_text[n] for n in range(begin, begin + len(part)) if n in in_text]
+        for token_text in written:
+            known = [in_text[n] for n in range(begin, begin + len(token_text)) if n in in_text]
             spans.append((known[0], known[-1] + 1) if known else (0, 0))
-            begin += len(part)
+            begin += len(token_text)
         for index, (token, span) in enumerate(zip(ids, spans, strict=True)):
             if span == (0, 0) and (token not in silent or token == tokenizer.unk_token_id):
                 before = max((end for _, end in spans[:index]), default=0)

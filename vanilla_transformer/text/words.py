@@ -17,7 +17,7 @@ import regex
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.language_tags import SOUTH_SLAVIC, closest_tag, known_tag, language_of
 from vanilla_transformer.text.edits import Span
-from vanilla_transformer.text.languages import SPACELESS_PARTS, is_spaced_script_at
+from vanilla_transformer.text.languages import SPACELESS_CLASS, is_spaced_script_at
 
 _WORD_BORDER = regex.compile(
     r"\b|(?<=\b(?:\p{L}|\p{L}*(?:ll|qu))['\u2019])(?=\p{L}\p{L})(?!(?:ll|re|ve)\b)", regex.WORD
@@ -25,13 +25,13 @@ _WORD_BORDER = regex.compile(
 _TWO_OF_WORD = regex.compile(r"\w\w")
 _LETTERS_OF_WORDS = r"\p{L}\p{M}\p{N}_"
 WORDS = regex.compile(
-    rf"{SPACELESS_PARTS}|[[{_LETTERS_OF_WORDS}]--{SPACELESS_PARTS}]+|\S", regex.V1
+    rf"{SPACELESS_CLASS}|[[{_LETTERS_OF_WORDS}]--{SPACELESS_CLASS}]+|\S", regex.V1
 )
-_SPACED = regex.compile(rf"{SPACELESS_PARTS}|[\S--{SPACELESS_PARTS}]+", regex.V1)
+_SPACED = regex.compile(rf"{SPACELESS_CLASS}|[\S--{SPACELESS_CLASS}]+", regex.V1)
 _LETTER_RUNS = regex.compile(
     r"(?P<katakana>[\p{Katakana}\u30fc]+)"
-    rf"|(?P<joined>\p{{Hiragana}}+|[{SPACELESS_PARTS}--[\p{{Hiragana}}\p{{Katakana}}]]+)"
-    rf"|[[{_LETTERS_OF_WORDS}]--{SPACELESS_PARTS}]+",
+    rf"|(?P<joined>\p{{Hiragana}}+|[{SPACELESS_CLASS}--[\p{{Hiragana}}\p{{Katakana}}]]+)"
+    rf"|[[{_LETTERS_OF_WORDS}]--{SPACELESS_CLASS}]+",
     regex.V1,
 )
 _PARTICLE = regex.compile(r"(?<=\p{Hangul}{2})(?:에서|에게|으로|[은는이가을를의에도와과로])$")
