@@ -103,7 +103,7 @@ class Steps:
         edits, source = segment.reading.edits_to_replace_stand_ins(decoded), segment.source
         if source.demands.keeps:
             percents = edits_to_double_percents(source.text, segment.kept, decoded, source.flags)
-            edits = without_overlaps([*edits, *percents])
+            edits = without_overlaps([*edits, *percents], lambda edit: edit.span)
         text = apply_edits(decoded, edits)
         return Output(
             segment,
@@ -113,7 +113,7 @@ class Steps:
             text=text,
             copies=_copies(segment, text, edits, {}) if source.demands.keeps else None,
             missing_terms=missing_targets(segment.terms, text, segment.target_language),
-            is_complete=not _is_cut_off(hypothesis, search.settings, search.max_new_tokens),
+            is_complete=not _is_cut_off(hypothesis, search),
         )
 
     def link(self, outputs: Sequence[Output], call: Call) -> list[Output]:
@@ -217,14 +217,14 @@ def restore(output: Output) -> Output:
     return replace(output, restored=tuple(edit.text.strip() for edit in edits if edit.text))
 
 
-def _is_cut_off(output: Hypothesis, settings: GenerationConfig, longest: int) -> bool:
+def _is_cut_off(output: Hypothesis, search: Search) -> bool:
     """Returns whether an output has the longest length, and the model had not ended it before.
 
     The end that `forced_eos_token_id` puts there is not the model's.
     """
-    forced = settings.forced_eos_token_id is not None
+    forced = search.settings.forced_eos_token_id is not None
     ended = output.end is not None and not forced
-    return not ended and len(output.ids) >= longest - forced
+    return not ended and len(output.ids) >= search.max_new_tokens - forced
 
 
 def _chosen_scores(

@@ -3,14 +3,16 @@
 A list of edits is in order, and no edit begins before the end of the one before it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 Span = tuple[int, int]
 """Begin and end of a part of a text, in characters; an empty span is a position."""
 SourceSpan = Span  # of a source
 OutputSpan = Span  # of an output of this source
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,20 @@ def apply_edits(text: str, edits: Sequence[Edit], begin: int = 0, end: int | Non
     return "".join([*pieces, text[position:end]])
 
 
-def without_overlaps(edits: Iterable[Edit]) -> list[Edit]:
-    """Returns edits as a list in order: of those that overlap, the longest counts."""
-    chosen = list[Edit]()
-    for edit in sorted(edits, key=lambda edit: edit.begin - edit.end):
-        if not meets(edit.span, (other.span for other in chosen)):
-            chosen.append(edit)
-    return sorted(chosen, key=lambda edit: edit.span)
+def without_overlaps(
+    items: Iterable[Item], span_of: Callable[[Item], Span], others: Iterable[Span] = ()
+) -> list[Item]:
+    """Returns items in order: of those that overlap, the longest counts, then the first given.
+
+    Args:
+        others: Spans that an item may not meet, either.
+    """
+    chosen, taken = list[Item](), [*others]
+    for item in sorted(items, key=lambda item: span_of(item)[0] - span_of(item)[1]):
+        if not meets(span_of(item), taken):
+            chosen.append(item)
+            taken.append(span_of(item))
+    return sorted(chosen, key=span_of)
 
 
 def spans_after(edits: Sequence[Edit]) -> list[Span]:

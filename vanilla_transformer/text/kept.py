@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from vanilla_transformer.text.edits import OutputSpan, SourceSpan, Span, meets, stripped
+from vanilla_transformer.text.edits import OutputSpan, SourceSpan, Span, stripped, without_overlaps
 from vanilla_transformer.text.patterns import (
     Pattern,
     find_patterns,
@@ -56,17 +56,9 @@ def kept_spans(
                 f"The pattern {pattern.pattern!r} takes too long on a text of {len(text):,} "
                 "characters: write it without a repetition of repetitions."
             ) from error
-        spans += [stripped(text, match.span()) for match in matches]
-    return with_unknown(text, _longest(spans) if patterns else spans, unknown)
-
-
-def _longest(spans: Sequence[Span]) -> list[Span]:
-    """Returns spans without those that are empty or meet a longer one."""
-    longest: list[Span] = []
-    for span in sorted(spans, key=lambda span: span[0] - span[1]):
-        if span[0] < span[1] and not meets(span, longest):
-            longest.append(span)
-    return longest
+        spans += [stripped(text, match.span()) for match in matches if match[0].strip()]
+    longest = without_overlaps(spans, lambda span: span) if patterns else spans
+    return with_unknown(text, longest, unknown)
 
 
 def with_unknown(text: str, spans: Sequence[Span], unknown: Sequence[Span]) -> list[Span]:
@@ -190,14 +182,14 @@ def _spans_in_output(parts: Sequence[str], output: str, code: Sequence[Span]) ->
     starts = [
         (n, part) for n in range(len(output)) for part in others if output.startswith(part, n)
     ]
-    spans = _longest([*code, *((n, n + len(part)) for n, part in starts)])
+    spans = [*code, *((n, n + len(part)) for n, part in starts)]
     # A percent sign beside a placeholder is a part of it only where it is one in the source.
     shapes = {normalized_part(part, is_numbered=False) for part in parts}
     return [
         span
         if normalized_part(output[slice(*span)], is_numbered=False) in shapes
         else without_percent(output, span)
-        for span in sorted(spans)
+        for span in without_overlaps(spans, lambda span: span)
     ]
 
 

@@ -78,7 +78,8 @@ class Reading:
 
     def with_edits(self, edits: Sequence[Edit]) -> "Reading":
         """Returns a reading with further changes; of changes that overlap, the longest counts."""
-        return Reading(self.original, without_overlaps([*self.edits, *edits]))
+        edits = without_overlaps([*self.edits, *edits], lambda edit: edit.span)
+        return Reading(self.original, edits)
 
     @property
     def spaces(self) -> list[Edit]:

@@ -14,7 +14,7 @@ from unicodedata import normalize
 import regex
 
 from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
-from vanilla_transformer.text.edits import Edit, OutputSpan, Span, meets
+from vanilla_transformer.text.edits import Edit, OutputSpan, Span, meets, without_overlaps
 from vanilla_transformer.text.languages import is_spaced_script_at
 from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.text.words import lemma, letter_runs, words_and_signs
@@ -100,12 +100,9 @@ class Glossary:
                 for size in sizes
                 if (term := tuple(words[first : first + size])) in table and len(term) == size
             ]
-        taken: list[Match] = []
         # `sorted` is stable: exact forms come before inflected ones.
-        for match in sorted(matches, key=lambda match: (match.span[0] - match.span[1], match.span)):
-            if not meets(match.span, [*protected, *(other.span for other in taken)]):
-                taken.append(match)
-        return sorted(taken, key=lambda match: match.span)
+        in_order = sorted(matches, key=lambda match: match.span)
+        return without_overlaps(in_order, lambda match: match.span, protected)
 
     def _tables_of(self, language: str | None) -> dict[tuple[bool, bool], dict[Normalized, Term]]:
         """Returns the terms as they are compared: exact or inflected, with or without case."""
