@@ -16,13 +16,7 @@ from vanilla_transformer.files.atomic_files import explained_full_disk, replaced
 from vanilla_transformer.files.file_contents import content_digest
 from vanilla_transformer.files.loading import load_weights
 from vanilla_transformer.files.model_directory import model_files
-from vanilla_transformer.inference.engine import (
-    Engine,
-    Hypothesis,
-    Ids,
-    OnBatch,
-    usual_batch_tokens,
-)
+from vanilla_transformer.inference.engine import Hypothesis, Ids, OnBatch, usual_batch_tokens
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import Search, needed_start, start_token_of
 from vanilla_transformer.tokenizer_sides import unnamed_ids, vocabularies_of
@@ -54,7 +48,7 @@ _NEUTRAL = GenerationConfig._get_default_generation_params()
 """The values that `generate()` takes for settings of None; some models are saved with these."""
 
 
-class CTranslate2Engine(Engine):
+class CTranslate2Engine:
     """Computes with CTranslate2.
 
     Greedy search and beam search return what `generate()` returns, with `early_stopping=True` in
