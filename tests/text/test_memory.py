@@ -261,7 +261,9 @@ def test_the_index_misses_no_similar_text():
 @pytest.mark.parametrize("count", [0xD7FE, 0x10FFFE, 0x110000])
 def test_a_memory_has_as_many_words_as_it_likes(count):
     memory = Memory()
-    memory._ids.update((str(n), n) for n in range(count))  # texts of so many words take minutes
+    memory._words._ids.update(
+        (str(n), n) for n in range(count)
+    )  # texts of so many words take minutes
     memory.add(Pair("open the old file", "die alte Datei öffnen"))
     memory.add(Pair("print the page", "die Seite drucken"))
     assert memory.similar("open the new file", 0.6) == Suggestion(
