@@ -144,6 +144,7 @@ REFUSED = {
     "language": ({"filters": {"language": True}}, "app: the filter `language` needs `languages`"),
     "tmx": ({"train": "app.tmx"}, "app.tmx needs `languages`"),
     "files": ({"train": None}, "names no files"),
+    "share": ({"train": None, "test": "app.tsv", "weight": 2}, "app: `weight` is a share of the"),
     "format": ({"train": "app.docx"}, "app.docx"),
     "two": ({"dataset": "x"}, "`dataset` 'x' must be one name, without"),
     "nothing": (

@@ -127,7 +127,13 @@ class Corpus:
         try:
             check_rules(RULES, corpus)
             has_files = any(getattr(corpus, name) for name in (*SPLITS, "dataset"))
-            refuse((not has_files, "it names no files: set `train`."))
+            refuse(
+                (not has_files, "it names no files: set `train`."),
+                (
+                    corpus.weight is not None and not corpus.may_have("train"),
+                    "`weight` is a share of the training: set `train`.",
+                ),
+            )
             active_filters(corpus.filters)
             for tag in corpus.languages or ():
                 standard_tag(tag)

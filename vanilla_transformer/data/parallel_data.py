@@ -93,7 +93,8 @@ def load_parallel_data(
             ]
             named = zip(entries, parts, strict=True)
             sizes = {entry.name: len(rows) for entry, rows in named if entry.name}
-            shares = shares_of(entries, sizes, args.corpora_temperature)  # copies count
+            # Copies count. Data that are no corpora have no shares.
+            shares = shares_of(entries, sizes, args.corpora_temperature) or None
             of_size = {name: size / sum(sizes.values()) for name, size in sizes.items()}
             reports = [
                 CorpusReport(

@@ -108,7 +108,7 @@ def make_trainer(plan: RunPlan, encoded: DatasetDict, model: Any) -> TokenBudget
             directions=RowDirections(texts.tokenizer, plan.search.settings),
         )
     mixture = None
-    if shares := plan.loaded.data.shares:  # none of data that are no corpora
+    if shares := plan.loaded.data.shares:
         sizes = {report.corpus: report.used + report.copies for report in plan.loaded.data.reports}
         mixture = Mixture(sizes, shares, training.order_seed)
     scored = scorer = None
