@@ -518,3 +518,16 @@ def test_characters_of_the_declared_encoding():
 def test_a_damaged_file_is_named_with_the_place(name, content, place):
     with pytest.raises(ValueError, match=rf"{re.escape(name)}.*{place}"):
         read_document(name, content)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "written"),
+    [
+        ("a.html", b"<p><b>Foo</b></p>", b"<p>Foo</p>"),
+        ("a.json", b'{"d":"<b>Foo</b>"}', b'{"d":"Foo"}'),
+    ],
+)
+def test_a_stored_translation_without_the_tags_around_the_text_is_written(name, content, written):
+    document = read_document(name, content)
+    assert document.write([TextTranslation("Foo", is_known=True)]) == written
+    assert document.write([None]) == content

@@ -76,6 +76,13 @@ def test_the_graphs_compute_and_generate_the_same(fields, exported_once):
         assert torch.equal(graphs.generate(model.config, 6, **batch), expected)
 
 
+@pytest.mark.slow
+def test_outputs_that_a_config_asks_for_are_no_outputs_of_a_graph(onnx, tmp_path):
+    model = make_model(**FEW_LAYERS, output_hidden_states=True, output_attentions=True)
+    comparison, _ = onnx.export_to_onnx(model, None, tmp_path)
+    assert comparison.agrees
+
+
 def test_the_alignment_is_that_of_the_model(exported_once):
     model, folder, _ = exported_once(FAST_AND_SLOW[0].values[0])
     batch = make_batch((7, 4), (6, 5), decoder_vocab=model.config.decoder_vocab_size)

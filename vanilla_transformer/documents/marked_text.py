@@ -121,8 +121,9 @@ class TextTranslation(MarkedText):
     part: str | None = None
 
     def repeats(self, source: MarkedText) -> bool:
-        """Returns whether it is the text itself, with the same tags."""
-        return (self.text, self.tags) == (source.text, source.tags)
+        """Returns whether it is the text itself, with the same tags in it and around it."""
+        own = (self.text, self.tags, self.edges)
+        return own == (source.text, source.tags, source.edges)
 
 
 Translations = Sequence[TextTranslation | None]

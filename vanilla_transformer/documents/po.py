@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from gettext import c2py
 
+import regex
+
 from vanilla_transformer.documents.marked_text import TextTranslation, Translations, split_text
 from vanilla_transformer.documents.places import FileTemplate, Place, decode_text
 from vanilla_transformer.text.edits import Edit, Span, apply_edits
@@ -23,7 +25,10 @@ _MESSAGE = re.compile(  # the comments before an obsolete message belong to it
     re.VERBOSE,
 )
 _TARGET = re.compile(rf"msgstr(?:\[(\d+)\])?{_SPACE}({_STRINGS})", re.VERBOSE)
-_TOKENS = re.compile(rf"(?:{_SPACE}(?:msg[a-z_]+(?:\[\d+\])?|{_STRING}))*+{_SPACE}", re.VERBOSE)
+# `re` of Python 3.11.2 goes on behind a repetition that may give nothing back.
+_TOKENS = regex.compile(
+    rf"(?:{_SPACE}(?:msg[a-z_]+(?:\[\d+\])?|{_STRING}))*+{_SPACE}", regex.VERBOSE
+)
 _COMMENT = re.compile(r"#([,|]?)([^\r\n]*)(?:\r?\n)?")
 _FORMER = re.compile(rf"msgid\s+({_STRINGS})")
 _FIELD = r'(?:(?<=")|(?<=\\n))'  # the begin of a field of the header
@@ -66,7 +71,7 @@ class PoFile(FileTemplate):
             places += _places(match, forms, self._line_break)
             self.pairs += _pairs(match, forms)
             position = match.end()
-        wrong = _TOKENS.match(source, position).end()  # type: ignore[union-attr]  # it also matches the empty string
+        wrong = _TOKENS.match(source, position).end()  # it also matches the empty string
         if not re.compile(_SPACE, re.VERBOSE).fullmatch(source, position):
             line = source.count("\n", 0, wrong if wrong < len(source) else position) + 1
             raise ValueError(f"line {line}: no message of gettext.")

@@ -57,7 +57,7 @@ def readers_digest() -> str:
     """
     package = Path(__file__).parents[1]
     folders = ("data/*", "batches/*", "files/*", "text/*")
-    beside = ("names", "language_tags", "tokenizer_sides")
+    beside = ("columns", "grouping", "names", "language_tags", "tokenizer_sides")
     parts = (*folders, *beside, "model/directions", "model/tokenization_*")
     files = [path for part in parts for path in package.glob(f"{part}.py")]
     return text_digest(" ".join(content_digest(path) for path in sorted(files)))

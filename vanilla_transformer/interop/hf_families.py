@@ -89,7 +89,7 @@ class Family:
         return self.config_class(**options)
 
     def fields_in_the_way(self, ours: VanillaTransformerConfig) -> list[str]:
-        """Lists the fields whose value is lost when our config becomes one of a self.
+        """Lists the fields whose value is lost when our config becomes one of this class.
 
         A class may refuse the sizes, such as a width that its heads do not divide: a ValueError.
         """

@@ -144,7 +144,7 @@ def to_transformers(
     exported = family.model_class(family.config_for(VanillaTransformerConfig(**state.fields)))
     weights = _rename_to_theirs(family, exported, state.weights)
     _separate_matrices(exported, weights)
-    exported.load_state_dict(weights)
+    exported.type(torch.float32).load_state_dict(weights)
     exported.train(False)
     exported.generation_config = _copy_generation_config(model)
     values = [*exported.parameters(), *exported.buffers()]

@@ -202,6 +202,18 @@ class DecoderGraph(nn.Module):
         return [a.split_heads(each(states)) for a in cross for each in (a.k_proj, a.v_proj)]
 
 
+class EncoderGraph(nn.Module):
+    """The computation of the encoder's graph."""
+
+    def __init__(self, model: VanillaTransformerForConditionalGeneration) -> None:
+        super().__init__()
+        self.encoder = model.model.encoder
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
+        """Returns the states of the last layer, whatever else the config asks for."""
+        return self.encoder(input_ids, attention_mask=attention_mask).last_hidden_state
+
+
 def graph_logits(folder: Path, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Runs the graphs of an export on onnxruntime, with an empty cache."""
     encoder, decoder = (
@@ -229,11 +241,11 @@ def _export_graphs(model: VanillaTransformerForConditionalGeneration, folder: Pa
     model.set_attn_implementation("sdpa")
     layers = model.config.decoder_layers
     ids, mask = torch.zeros(2, 7, dtype=torch.long), torch.ones(2, 7, dtype=torch.long)
-    encoder, decoder = model.model.encoder, DecoderGraph(model)
+    encoder, decoder = EncoderGraph(model), DecoderGraph(model)
     parts = ("encoder", "decoder")
     # Torch and onnxruntime tell about their own tracing.
     with torch.no_grad(), without_messages(), warnings.catch_warnings(action="ignore"):
-        states = encoder(ids, mask).last_hidden_state
+        states = encoder(ids, mask)
         source = decoder.project(states[:, :5])  # sizes that differ, so that each is dynamic
         past = [each[:, :, :3] for each in source]
         _save_graph(

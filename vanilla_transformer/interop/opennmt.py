@@ -74,8 +74,8 @@ ACTIVATIONS = {
 }
 """The activation, and whether it is gated, by its name in Eole."""
 
-ACTIVATIONS_OF_OPENNMT = {"silu": "gated-silu", **{n: n for n in ("relu", "gelu", "gated-gelu")}}
-"""The names in Eole by those in OpenNMT-py."""
+ACTIVATIONS_OF_OPENNMT = {**{n: n for n in ("relu", "gelu", "gated-gelu")}, "silu": "gated-silu"}
+"""The names in Eole by those in OpenNMT-py; an empty option stands for the first one."""
 
 NORMS = {"standard": "layer_norm", "standardFP32": "layer_norm", "rms": "rms_norm"}
 """The values of `norm_type` by their names in Eole; OpenNMT-py has no "standardFP32"."""

@@ -5,7 +5,7 @@ rules in `web/kept.js`, and `tests/browser` compares both.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -178,19 +178,23 @@ def _parts_of(spans: Sequence[Span], texts: Sequence[str], is_numbered: bool) ->
 def _spans_in_output(parts: Sequence[str], output: str, code: Sequence[Span]) -> list[Span]:
     """Finds the parts of an output that its source has too, beside those that look like code."""
     # Unknown characters, and matches of patterns of the user.
-    others = {part for part in parts if not pattern_of(part)}
-    starts = [
-        (n, part) for n in range(len(output)) for part in others if output.startswith(part, n)
-    ]
-    spans = [*code, *((n, n + len(part)) for n, part in starts)]
+    others = [part for part in dict.fromkeys(parts) if not pattern_of(part)]
+    spans = [*code, *(span for part in others for span in _spans_of(part, output))]
     # A percent sign beside a placeholder is a part of it only where it is one in the source.
     shapes = {normalized_part(part, is_numbered=False) for part in parts}
     return [
         span
         if normalized_part(output[slice(*span)], is_numbered=False) in shapes
         else without_percent(output, span)
-        for span in without_overlaps(spans, lambda span: span)
+        for span in (without_overlaps(spans, lambda span: span) if others else spans)
     ]
+
+
+def _spans_of(part: str, text: str) -> Iterator[Span]:
+    begin = text.find(part)
+    while begin >= 0:
+        yield begin, begin + len(part)
+        begin = text.find(part, begin + 1)
 
 
 def _found_and_spare(

@@ -309,7 +309,8 @@ class GenerationMetrics:
         references: References | None = None,
     ) -> Scored:
         """Scores generated texts, of these numbers of tokens; by the `references`, if none come."""
-        references = as_lists(cast(References, references or self.references))
+        own = self.references if references is None else references
+        references = as_lists(cast(References, own))
         scores, signatures = dict[str, float](), dict[str, str]()
         for name in self.names:
             figures = score_texts(

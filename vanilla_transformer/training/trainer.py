@@ -51,7 +51,7 @@ from vanilla_transformer.training.muon import make_muon
 from vanilla_transformer.training.objectives import Teachers, rdrop_loss, simcut_loss
 from vanilla_transformer.training.record import TrainingRecord
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
-from vanilla_transformer.training.sharding import group_tied_modules, refuse_sharded_weights
+from vanilla_transformer.training.sharding import group_tied_modules
 from vanilla_transformer.training.store import FILE_SIZES, Checkpoint, resumed_checkpoint
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
@@ -418,7 +418,11 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             group_tied_modules(self.model, self.accelerator.state.fsdp_plugin)
         wants_muon = self.args.optim == MUON and self.optimizer_cls_and_kwargs is None
         if self.optimizer is None and wants_muon:
-            refuse_sharded_weights("`optim` 'muon'", "use DDP or another `optim`")
+            if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+                raise ValueError(
+                    "`optim` 'muon' needs whole matrices, which FSDP and DeepSpeed divide: use DDP "
+                    "or another `optim`."
+                )
             trained: Any = self.model if model is None else model
             self.optimizer = make_muon(
                 trained,
