@@ -1,7 +1,7 @@
 """The search for outputs: saved settings and a caller's options, resolved once for all."""
 
 from collections.abc import Mapping
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Self
@@ -76,7 +76,7 @@ class Search:
         _check_values(options, base)
         if candidates is not None and "num_return_sequences" in options:
             raise SearchError("Give `n_best` or `minimum_risk`: the latter chooses one output.")
-        settings = deepcopy(base)
+        settings = copy(base)  # `base` is a copy itself
         for name, value in options.items():
             setattr(settings, name, value)
         n_best = options.get("num_return_sequences", 1) if candidates is None else candidates

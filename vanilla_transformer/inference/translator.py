@@ -222,17 +222,15 @@ class Translator:
         name_text: Callable[[int], str] | None = None,
     ) -> Iterator[list[Translation]]:
         """Yields the outputs of each text, best first; the arguments are those of `translate`."""
-        if options.glossary is not None:  # its file is loaded once, not for each chunk
-            options = replace(options, glossary=as_glossary(options.glossary))
+        job = self._plan_options(options)
         count = len(texts) if isinstance(texts, Sequence) else 1
+        directions = self.directions(count, options, job.call.search)
+        _check_targets(directions, memories)
+        given, asked = tee(_checked(texts))
         # A stream has one direction for all of its texts.
-        directions, (remaining, asked) = cycle(self.directions(count, options)), tee(texts)
-        former = self._memory_uses(asked, memories) if memories else None
-        chunks = iter(lambda: list(islice(remaining, TEXTS_PER_CHUNK)), [])
-        jobs = (
-            self.plan(chunk, options, memories, list(islice(directions, len(chunk))), former)
-            for chunk in chunks
-        )
+        job_texts = map(JobText, given, cycle(directions), self._memory_uses(asked, memories))
+        chunks = iter(lambda: list(islice(job_texts, TEXTS_PER_CHUNK)), [])
+        jobs = (replace(job, texts=chunk) for chunk in chunks)
         total = len(texts) if isinstance(texts, Sized) else None
         return self.run_jobs(jobs, total, progress, name_text)
 
@@ -251,20 +249,20 @@ class Translator:
             directions: The direction of each text. None: that of the options.
             former: The decision on each text, of a caller that knows the texts around these.
         """
-        for index, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise ValueError(f"texts[{index}] is {text!r}, which is not a text.")
-        call = self.call_of(options)
+        job, texts = self._plan_options(options), list(_checked(texts))
         if directions is None:
-            directions = self.directions(len(texts), options)
-        if memories and len({direction.target for direction in directions}) > 1:
-            raise ValueError("`memory` has one target language, and `tgt_lang` names several.")
+            directions = self.directions(len(texts), options, job.call.search)
+        _check_targets(directions, memories)
         if former is None:
             former = self._memory_uses(texts, memories)
+        return replace(job, texts=list(map(JobText, texts, directions, former)))
+
+    def _plan_options(self, options: TranslateOptions) -> Job:
+        """Returns the job of a request, still without its texts."""
         glossary = as_glossary(options.glossary or ())
         return Job(
-            list(map(JobText, texts, directions, former)),
-            call,
+            (),
+            self.call_of(options),
             Demands(glossary, options.keep, compiled(options.keep_patterns)),
             None if options.minimum_risk is None else metric_by_name(options.minimum_risk),
             options.in_sentences,
@@ -272,7 +270,9 @@ class Translator:
 
     def _memory_uses(
         self, texts: Iterable[str], memories: Sequence[Memory]
-    ) -> Iterator[MemoryUse | None]:
+    ) -> Iterable[MemoryUse | None]:
+        if not memories:
+            return repeat(None)
         reads = repeat(self.reader.reads_memory)
         return decide_memory_uses(texts, memories, reads, tells=True)
 
@@ -347,8 +347,14 @@ class Translator:
             given=options.given() | numbers,
         )
 
-    def directions(self, count: int, options: TranslateOptions) -> list[Direction]:
-        """Decides the direction of each of so many texts."""
+    def directions(
+        self, count: int, options: TranslateOptions, search: Search | None = None
+    ) -> list[Direction]:
+        """Decides the direction of each of so many texts.
+
+        Args:
+            search: The search of the options, of a caller that has decided it.
+        """
         forced = options.given().get("forced_bos_token_id")
         if options.target_language is not None and forced is not None:
             raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
@@ -361,7 +367,7 @@ class Translator:
                     f"`{NAMES['Python'][name]}` has {len(column)} languages for {count} texts."
                 )
             columns.append(column)
-        settings = self.search_of(options).settings
+        settings = (search or self.search_of(options)).settings
         pairs = list(zip(*columns, strict=True))
         resolved = {
             (source, target): Direction.resolve(
@@ -419,13 +425,13 @@ class Translator:
         sources, targets = (
             [text.strip(WHITE_SPACE) for text in side] for side in (sources, targets)
         )
-        pairs = self.reader.read_pairs(sources, targets, self.directions(len(sources), options))
+        search, engines = self.search_of(options), self.engines
+        directions = self.directions(len(sources), options, search)
+        pairs = self.reader.read_pairs(sources, targets, directions)
         for index, pair in enumerate(pairs):
             if (size := len(pair.segment)) > self.source_limit:
                 raise LongSourceError(index, size, self.source_limit)
-        search, engines = self.search_of(options), self.engines
         engine = engines.transformers if options.linked else engines.for_scores(search)
-
         size = options.batch_tokens or engine.batch_tokens
 
         def compute(begin: FirstTokens, pairs: list[Output]) -> list[Output]:
@@ -435,6 +441,18 @@ class Translator:
 
         begins = [pair.segment.source.direction.begin for pair in pairs]
         return map_grouped(pairs, begins, compute)
+
+
+def _check_targets(directions: Iterable[Direction], memories: Sequence[Memory]) -> None:
+    if memories and len({direction.target for direction in directions}) > 1:
+        raise ValueError("`memory` has one target language, and `tgt_lang` names several.")
+
+
+def _checked(texts: Iterable[Any]) -> Iterator[str]:
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"texts[{index}] is {text!r}, which is not a text.")
+        yield text
 
 
 def _source_limit(limit: int | None, tokenizer: Any, config: Any) -> int:
