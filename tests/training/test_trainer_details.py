@@ -200,18 +200,18 @@ def test_ddp_looks_for_unused_parameters_only_where_layers_are_dropped(tmp_path,
 def test_noise_on_embeddings_does_not_depend_on_the_batch(tmp_path):
     """NEFTune divides by the length of the embeddings, which padding-free training would change."""
     net = model(dropout=0.0).train()
-    assert net.active_shortcuts({}).padding_free
+    assert net.takes_shortcuts({})
     made = trainer(tmp_path, net=net, max_steps=1, neftune_noise_alpha=5.0)
     seen, step = [], made.training_step
 
     def watched(*args):
-        seen.append(net.active_shortcuts({}).padding_free)
+        seen.append(net.takes_shortcuts({}))
         return step(*args)
 
     made.training_step = watched
     made.train()
     assert seen == [False]
-    assert net.active_shortcuts({}).padding_free
+    assert net.takes_shortcuts({})
 
 
 def test_a_compiled_training_leaves_out_padding(tmp_path):

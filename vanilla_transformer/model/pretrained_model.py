@@ -23,11 +23,9 @@ from .initialization import set_initial_values
 from .modes import is_tracing
 from .sharing import warn_of_untested_versions
 from .token_layout import (
-    NO_SHORTCUTS,
     PADDED,
     StepPlan,
     TokenLayout,
-    TrainingShortcuts,
     batch_shape,
     layout_of,
     packed_layout,
@@ -60,8 +58,8 @@ class VanillaTransformerPreTrainedModel(AdaptedEmbeddings, PreTrainedModel):
     is_submodule = False
     """Whether the model is a part of another, which resizes all of its parts together."""
 
-    training_shortcuts = TrainingShortcuts()
-    """What a training step may leave out; `set_padding_free` sets it."""
+    is_padding_free = True
+    """Whether a training step may take shortcuts; `set_padding_free` sets it."""
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         config.check()
@@ -76,26 +74,20 @@ class VanillaTransformerPreTrainedModel(AdaptedEmbeddings, PreTrainedModel):
 
     # Training shortcuts --------------------------------------------------------------------------
 
-    def set_padding_free(self, enabled: bool, *, chunked_loss: bool | None = None) -> None:
+    def set_padding_free(self, enabled: bool) -> None:
         """Turns the shortcuts of a training step on, which is the default, or off.
 
-        Loss and gradients are the same either way. When all are off, a training step returns
-        `logits`, hooks on layers see padded states, and second derivatives exist.
-
-        Args:
-            enabled: Whether a training step skips padding.
-            chunked_loss: Whether the loss of many tokens over a large vocabulary is computed in
-                chunks, and the output's `logits` are None. None: as `enabled`.
+        A training step then skips padding. If it has many tokens and a large vocabulary, it
+        computes the loss in chunks, and the output's `logits` are None. Loss and gradients are the
+        same either way. Without shortcuts, hooks on layers see padded states, and second
+        derivatives exist.
         """
-        shortcuts = TrainingShortcuts(
-            padding_free=enabled, chunked_loss=enabled if chunked_loss is None else chunked_loss
-        )
         for module in self.modules():
             if isinstance(module, VanillaTransformerPreTrainedModel):
-                module.training_shortcuts = shortcuts
+                module.is_padding_free = enabled
 
-    def active_shortcuts(self, kwargs: Mapping[str, Any]) -> TrainingShortcuts:
-        """Returns the shortcuts that a call takes: none outside of training.
+    def takes_shortcuts(self, kwargs: Mapping[str, Any]) -> bool:
+        """Returns whether a call takes the shortcuts of a training step.
 
         A call that returns attention weights or all hidden states, or whose decoder reads in both
         directions, takes none, nor does a call that is traced, a replica of `nn.DataParallel`
@@ -108,9 +100,8 @@ class VanillaTransformerPreTrainedModel(AdaptedEmbeddings, PreTrainedModel):
             or hasattr(self.get_input_embeddings(), "neftune_noise_alpha")
             or kwargs.get("is_causal") is False  # labels may then depend on later slots
         )
-        if not self.training or needs_padded_states or is_tracing():
-            return NO_SHORTCUTS
-        return self.training_shortcuts
+        is_possible = self.training and not needs_padded_states and not is_tracing()
+        return is_possible and self.is_padding_free
 
     def _asks_for(self, name: str, kwargs: Mapping[str, Any]) -> bool:
         value = kwargs.get(name)
@@ -141,7 +132,7 @@ class VanillaTransformerPreTrainedModel(AdaptedEmbeddings, PreTrainedModel):
         """Decides which slots a call of an encoder alone computes, as `plan_step` does."""
         if sequences := pop_bounds(arguments):
             return packed_layout(*sequences[0], shape, self.packs_sequences(arguments))
-        is_free = self.active_shortcuts(arguments).padding_free
+        is_free = self.takes_shortcuts(arguments)
         return layout_of(source_token_mask(attention_mask, shape) if is_free else None)
 
     def plan_step(
@@ -165,11 +156,10 @@ class VanillaTransformerPreTrainedModel(AdaptedEmbeddings, PreTrainedModel):
             packs = self.packs_sequences(arguments)
             target = packed_layout(*sequences[0], shapes[1], packs)
             source = packed_layout(*sequences[1], shapes[0], packs)
-            chunked = self.training and self.training_shortcuts.chunked_loss
-            return StepPlan(source, target, chunked)
-        shortcuts = self.active_shortcuts(arguments)
+            return StepPlan(source, target, self.training and self.is_padding_free)
+        is_free = self.takes_shortcuts(arguments)
         source = target = PADDED
-        if shortcuts.padding_free and not has_cache:  # a cache holds every slot
+        if is_free and not has_cache:  # a cache holds every slot
             slots = (
                 source_token_mask(masks[0], shapes[0]),
                 target_token_mask(labels, masks[1], shapes[1]),
@@ -179,7 +169,7 @@ class VanillaTransformerPreTrainedModel(AdaptedEmbeddings, PreTrainedModel):
             source, target = (layout_of(side, packs) for side in slots)
             if packs and PADDED in (source, target):  # the kernel takes both sides packed
                 source, target = map(layout_of, slots)
-        return StepPlan(source, target, shortcuts.chunked_loss)
+        return StepPlan(source, target, is_free)
 
     # Attention implementations -------------------------------------------------------------------
 

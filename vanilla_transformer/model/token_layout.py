@@ -14,25 +14,12 @@ A batch may also come packed: its ids are (1, tokens), and bounds tell where eac
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
 
 from .inputs import IGNORE_INDEX
-
-
-class TrainingShortcuts(NamedTuple):
-    """What a training step may leave out without changing the loss or the gradients."""
-
-    padding_free: bool = True
-    """Padding is not computed."""
-
-    chunked_loss: bool = True
-    """The loss over a large vocabulary is computed in chunks, and no logits are returned."""
-
-
-NO_SHORTCUTS = TrainingShortcuts(padding_free=False, chunked_loss=False)
 
 TOKEN_STEP = 64
 """Large batches on a CPU, under autocast, compute a multiple of this number of tokens."""

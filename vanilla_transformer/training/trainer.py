@@ -271,7 +271,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             args.torch_compile_mode in _MODES_WITH_GRAPHS,
             args.torch_compile_backend == "cudagraphs",
         )
-        packs = model.training_shortcuts.padding_free and model.packs_sequences()
+        packs = model.is_padding_free and model.packs_sequences()
         is_alone = accelerator.distributed_type == DistributedType.NO and args.n_gpu <= 1
         return packs and is_alone and not any((*other_losses, *changing_steps, *other_recorders))
 
