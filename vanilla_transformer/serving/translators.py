@@ -145,5 +145,5 @@ class Translators:
             await place.left.wait()
         await run_beside(self._thread, place.loading.result().close)
         del place
-        # A translator and its caches refer to each other.
+        # The parts of a translator refer to each other.
         await run_beside(self._thread, gc.collect)
