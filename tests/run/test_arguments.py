@@ -1,11 +1,13 @@
 """Options from the command line and from recipes."""
 
+import inspect
 import json
 
 import pytest
 
-from vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerTokenizer
 from vanilla_transformer.run.arguments import parse_arguments, read_given
+from vanilla_transformer.run.options import TokenizerArguments
 from vanilla_transformer.run.recipes import read_recipe
 
 
@@ -126,6 +128,24 @@ def test_values_of_a_recipe_are_as_they_are_written(tmp_path, text, words):
 )
 def test_options_are_read_in_all_their_forms(words, given):
     assert read_given(words)[0] == given
+
+
+def test_a_vocabulary_has_as_many_tokens_as_the_library_gives_it():
+    train = inspect.signature(VanillaTransformerTokenizer.train)
+    assert train.parameters["vocab_size"].default == TokenizerArguments().vocab_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("8MB", 8_000_000), ("0.5mb", 500_000), ("123", 123), ("8e6", 8_000_000)]
+)
+def test_a_size_is_read_in_bytes_and_in_megabytes(text, size):
+    assert read_given(["--size", text])[0] == {"size": size}
+
+
+@pytest.mark.parametrize("text", ["8kb", "8 GB", "MB", "1e999", "nan"])
+def test_a_size_in_another_form_is_refused_with_the_forms_that_are_read(text):
+    with pytest.raises(ValueError, match=f"'{text}' is no size: .* 8000000, .* 8MB"):
+        read_given(["--size", text])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What a run decides before its model is made, and that nothing given to it changes."""
 
 from copy import deepcopy
+from types import SimpleNamespace
 
 import pytest
 import tiny_training
@@ -8,9 +9,11 @@ from datasets import Dataset, DatasetDict
 from made_up_language import arguments
 from transformers import GenerationConfig
 
+from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.data.parallel_data import load_parallel_data
+from vanilla_transformer.run import texts
 from vanilla_transformer.run.arguments import parse_arguments
-from vanilla_transformer.run.assembly import make_model
+from vanilla_transformer.run.assembly import Assembly, make_model
 from vanilla_transformer.run.loaded_data import load_data
 from vanilla_transformer.run.plan import make_plan, watched_metric
 from vanilla_transformer.run.training_run import run
@@ -111,6 +114,26 @@ def test_a_run_changes_nothing_that_it_is_given(corpus, tmp_path):
     assert {n for n in before if repr(before[n]) != repr(after[n])} == set()
     assert topics == [vars(parsed.model), vars(parsed.tokenizer), parsed.architecture]
     assert dict(data) == splits
+
+
+def test_a_config_is_not_changed_for_a_language_that_targets_begin_with(monkeypatch):
+    begin = SimpleNamespace(begin=(("decoder_start_token_id", 5),))
+    monkeypatch.setattr(texts.Direction, "resolve", lambda *_: begin)
+    rows = Dataset.from_dict({"source": ["w1"], "target": ["w2"]})
+    given, settings = VanillaTransformerConfig(decoder_start_token_id=2), GenerationConfig()
+    config, changed = texts._begin_with_language(given, settings, None, {"train": rows})
+    starts = [made.decoder_start_token_id for made in (config, changed, given, settings)]
+    assert starts == [5, 5, 2, None]
+
+
+def test_scores_and_their_timing_leave_the_scorer_of_the_training(corpus, tmp_path):
+    parsed = parse_arguments(arguments(corpus, tmp_path / "out", "train", "validation"))
+    made = Assembly.of(make_plan(*load_data(parsed)))
+    own = made.trainer.compute_metrics
+    assert made.seconds_per_text("validation", 2, with_intervals=False) > 0
+    assert made.trainer.compute_metrics is own
+    assert len(made.score("validation", 2)[0]) == 2
+    assert made.trainer.compute_metrics is own
 
 
 @pytest.mark.parametrize(("count", "is_warned"), [(1, True), (2, False), (3, False)])

@@ -5,9 +5,10 @@ import shutil
 
 import pytest
 from made_up_language import arguments, main
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig, GenerationConfig
 
 from vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.run.tokenizer_and_config import make_config
 
 
 def without(argv, *names):
@@ -39,6 +40,13 @@ def test_options_that_contradict_the_loaded_model(trained, corpus, tmp_path, cha
     with pytest.raises(ValueError, match=message):
         main(arguments(corpus, tmp_path / "out", "train", **changes))
     assert not (tmp_path / "out" / "README.md").exists()
+
+
+@pytest.mark.parametrize("name", ["gated_ffn", "ffn_dropout"])
+def test_a_field_that_the_saved_model_lacks_is_refused(shared_words, tmp_path, name):
+    BartConfig().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=rf"`{name}` 0.5 \(saved: no such field\)"):
+        make_config({name: 0.5}, shared_words, str(tmp_path))
 
 
 def test_options_that_the_loaded_model_agrees_with(trained, corpus, tmp_path):

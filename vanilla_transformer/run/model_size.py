@@ -18,7 +18,6 @@ _BYTES_OF_TOKEN, _BYTES_OF_CODE = 66, 43_000
 Measured on the 10,000 subwords of the model of the repository.
 """
 _SPECIAL_TOKENS = 32  # at most, with those of placeholders
-_USUAL_VOCABULARY = 8_000  # that of `VanillaTransformerTokenizer.train`
 _STEP = 32  # of the width: that of a head
 
 
@@ -59,7 +58,8 @@ def _untrained_model(facts: RunFacts, arguments: RunArguments) -> Any:
     fields.setdefault(
         "share_encoder_decoder_embeddings", not arguments.tokenizer.separate_vocabularies
     )
-    usual = facts.characters if options.get("tokenizer_kind") == "char" else _USUAL_VOCABULARY
+    is_of_characters = options.get("tokenizer_kind") == "char"
+    usual = facts.characters if is_of_characters else arguments.tokenizer.vocab_size
     tokens = options.get("vocab_size", usual) + _SPECIAL_TOKENS
     config = VanillaTransformerConfig(vocab_size=tokens, **fields)
     with torch.device("meta"):

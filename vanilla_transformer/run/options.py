@@ -14,8 +14,14 @@ from vanilla_transformer.rules import Rule, check_rules
 
 
 def _read_size(text: str) -> int:
+    """Reads a number of bytes, such as 8000000 or 8MB."""
     number = text.upper().removesuffix("MB")
-    return int(float(number) * (10**6 if number != text.upper() else 1))
+    try:
+        return int(float(number) * (10**6 if number != text.upper() else 1))
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{text!r} is no size: give bytes, such as 8000000, or megabytes, such as 8MB"
+        ) from error
 
 
 RULES = (
@@ -139,8 +145,8 @@ class TokenizerArguments(_Checked):
         "Kind of the target vocabulary; needs separate_vocabularies. Default: as tokenizer_kind.",
         choices=TOKENIZER_KINDS,
     )
-    vocab_size: int | None = option(
-        "Maximum number of tokens of a new vocabulary, special tokens included. Default: 8000."
+    vocab_size: int = option(
+        "Maximum number of tokens of a new vocabulary, special tokens included.", 8000
     )
     target_vocab_size: int | None = option(
         "Maximum number of tokens of a separate target vocabulary. Default: as vocab_size."

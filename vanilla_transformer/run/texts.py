@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -91,18 +92,18 @@ def _prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
     if init_from is not None:
         settings = load_generation_settings(init_from, config)
     if language_tokens(tokenizer):
-        settings = _begin_with_language(config, settings, tokenizer, splits)
+        config, settings = _begin_with_language(config, settings, tokenizer, splits)
     example = loaded.data.splits["train"][0]["source"]
     return RunTexts(splits, example, tokenizer, config, settings)
 
 
 def _begin_with_language(
     config: VanillaTransformerConfig, settings: GenerationConfig, tokenizer: Any, data: DatasetDict
-) -> GenerationConfig:
-    """Returns settings by which outputs begin with the target's language, if all data have one.
+) -> tuple[VanillaTransformerConfig, GenerationConfig]:
+    """Returns config and settings by which outputs begin with the language of all targets.
 
-    Models of mBART's kind begin with it in training too: the config is changed, so that it names
-    this token.
+    The config differs for models of mBART's kind alone, which begin with it in training too. The
+    settings are the same if the data have several languages.
     """
     begins = {
         Direction.resolve(tokenizer, settings, source, target, closest_tag).begin
@@ -118,8 +119,9 @@ def _begin_with_language(
             "`decoder_start_token_id`, which is one language: train it on one of them at a time."
         )
     if starts:
+        config = deepcopy(config)
         config.decoder_start_token_id = min(starts)
-    return with_first_token(settings, begins.pop()) if len(begins) == 1 else settings
+    return config, with_first_token(settings, begins.pop()) if len(begins) == 1 else settings
 
 
 def _learns_memory(arguments: RunArguments, rows: Dataset, init_from: str | None) -> bool:

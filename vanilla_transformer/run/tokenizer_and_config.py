@@ -117,18 +117,20 @@ def make_config(
     """Loads the config of the saved model with changes, or makes one for the tokenizer."""
     if init_from is None:
         return new_config(tokenizer, changes)
-    saved = AutoConfig.from_pretrained(init_from)
+    config: VanillaTransformerConfig = AutoConfig.from_pretrained(init_from)
     unfit = [
-        f"`{name}` {value!r} (saved: {getattr(saved, name)!r})"
+        f"`{name}` {value!r} (saved: {config.to_dict().get(name, 'no such field')})"
         for name, value in changes.items()
-        if name not in _FREE_TO_CHANGE and value != getattr(saved, name)
+        if not hasattr(config, name)
+        or (name not in _FREE_TO_CHANGE and value != getattr(config, name))
     ]
     if unfit:
         raise ValueError(
             f"{', '.join(unfit)} do not fit the architecture of the model in {init_from!r}: leave "
             "them out, or train a new model."
         )
-    config: VanillaTransformerConfig = AutoConfig.from_pretrained(init_from, **changes)
+    for name, value in changes.items():
+        setattr(config, name, value)
     _check_tokenizer_fits(config, tokenizer, init_from)
     return config
 
