@@ -253,6 +253,33 @@ def test_flags_decide_what_a_placeholder_is(flag, text, parts):
     assert Copies.find(text, spans, text, flags).are_right
 
 
+PLURALS = {
+    "ru": "n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2",
+    "lv": "n%10==1 && n%100!=11 ? 0 : n != 0 ? 1 : 2",
+    "fr": "n>1",  # no program says "a file" of no file
+    "de": "n != 1",
+}
+
+
+@pytest.mark.parametrize(
+    ("language", "singular", "plural", "first"),
+    [
+        ("ru", "One file", "%d files", "%d files"),  # it is also for 21 files
+        ("lv", "Delete the file?", "Delete {n} files?", "Delete {n} files?"),
+        ("ru", "Drop %s and a copy", "Drop %s and %d copies", "Drop %s and %d copies"),
+        ("ru", "%d file", "%d files", "%d file"),
+        ("fr", "One file", "%d files", "One file"),
+        ("de", "One file", "%d files", "One file"),
+    ],
+)
+def test_a_form_for_several_numbers_has_the_number(language, singular, plural, first):
+    rule = f'"Plural-Forms: nplurals=3; plural={PLURALS[language]};\\n"\n'
+    header = HEADER.format(language, "UTF-8").replace('"Content', rule + '"Content')
+    message = f'msgid "{singular}"\nmsgid_plural "{plural}"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+    document = read_document("a.po", (header + message).encode())
+    assert [text.text for text in document.texts] == [first, plural]
+
+
 @pytest.mark.parametrize(
     ("text", "without", "output", "written"),
     [

@@ -12,6 +12,7 @@ from vanilla_transformer.documents.marked_text import TextTranslation, Translati
 from vanilla_transformer.documents.places import FileTemplate, Place, decode_text
 from vanilla_transformer.text.edits import Edit, Span, apply_edits
 from vanilla_transformer.text.memory import Pair
+from vanilla_transformer.text.patterns import find_patterns
 
 _SPACE = r"(?:\s|\#[^\r\n]*+)*+"
 _STRING = r'"(?:[^"\\\r\n]|\\[^\r\n])*+"'
@@ -148,8 +149,9 @@ def _translations(
 
     A translation is left out if it or its source has escapes of bytes that are no text.
 
-    The source is that of English for the numbers of the form: the singular for 1. The form, such as
-    "[2, 3, 4]", has these numbers if they differ from those of English, or both sources are equal.
+    The source is that of English for the numbers of the form: the singular for 1. But a form for 21
+    too is no translation of "one file". The form, such as "[2, 3, 4]", has these numbers if they
+    differ from those of English, or both sources are equal.
 
     Args:
         forms: The place of the form of each number, as the header tells it.
@@ -160,15 +162,22 @@ def _translations(
     forms = forms if len(targets) > 1 else [0 for _ in _COUNTED]
     others = [number for number in _COUNTED if forms[number] != forms[1]]
     has_two_sources = message["plural"] != message["id"]
+    fewer, more = (_count_placeholders(message, side) for side in ("id", "plural"))
     for target in targets:
         numbers = [number for number in _COUNTED if forms[number] == int(target[1] or 0)]
-        source = "plural" if message["plural"] and not (others and 1 in numbers) else "id"
+        is_of_one = others and 1 in numbers and (fewer >= more or max(numbers) == 1)
+        source = "plural" if message["plural"] and not is_of_one else "id"
         is_usual = has_two_sources and numbers in ([1], others or [*_COUNTED])
         form = "" if is_usual else str(numbers)
         begin, end = (message.start("targets") + position for position in target.span(2))
         texts = _text_of(message[source]), _text_of(target[2])
         if not any(map(_NO_TEXT.search, texts)):
             yield (begin, end), *texts, form
+
+
+def _count_placeholders(message: re.Match[str], side: str) -> int:
+    text = _text_of(message[side] or "")
+    return len(find_patterns(text, kind="placeholder", flags=_flags_of(message)))
 
 
 def _header_in(source: str) -> Span:
