@@ -282,6 +282,27 @@ def test_an_empty_target_of_xliff_2():
     assert in_capitals(document).decode() == f"<xliff>{written}</xliff>"
 
 
+REFERENCES = {
+    "a.xlf": "<xliff><segment><source>{0}</source><target>{1}</target></segment></xliff>",
+    "a.resx": '<root><data name="a"><value>{1}</value></data></root>',
+    "a.ts": "<TS><message><source>{0}</source><translation>{1}</translation></message></TS>",
+    "a.xml": '<resources><string name="a">{1}</string></resources>',
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+@pytest.mark.parametrize("sign", ["&#13;\n", "&#xD;&#xA;", "&#10;", "&#x0d;"])
+def test_a_reference_to_a_line_break_stays_one(name, sign):
+    text = f"one &amp; two{sign}three"
+    source = REFERENCES[name].format(text, "" if "{0}" in REFERENCES[name] else text)
+    document = read_document(name, source.encode())
+    assert document.write([None]).decode() == source
+    written = in_capitals(document).decode()
+    assert (
+        f">ONE &amp; TWO{sign}THREE<".split() == re.search(">ONE.*THREE<", written, re.S)[0].split()
+    )
+
+
 @pytest.mark.parametrize(
     ("source", "output", "written"),
     [

@@ -80,6 +80,7 @@ XML = Dialect(
         others=r"""
         <!--.*?--> | <\?.*?\?> | <!\[CDATA\[.*?\]\]>
         |&(?!(?:amp|apos|gt|lt|quot);)[\w.:-]+;      # an entity that the file declares
+        |&\#(?:0*1[03]|x0*[aAdD]);                   # a line break that stays as written
         |<!DOCTYPE(?:[^\[>"']|"[^"]*"|'[^']*')*(?:\[.*?\]\s*)?>
         """,
     ),

@@ -154,7 +154,9 @@ class BlockReader:
             run = f"<{parent.prefix}{schema.run}>{self.source_of(own) if own else ''}"
         end = f"</{parent.prefix}{schema.run}>" if run else ""
         for element in parent.children:
-            if element.text is not None:
+            if element.is_break:
+                yield _Piece("\n", run, [element.tag])
+            elif element.text is not None:
                 if schema.escapes:
                     yield from _unescaped(element, parent)
                 elif schema.root:  # tags in it are written as text
