@@ -202,7 +202,7 @@ def test_what_is_no_text_stays_what_it_is(source, output, written):
         *('--8<-- "a.md"', ';--8<-- "a.md"', "-8<- 'a.md'"),
         *("::: a.b\n    options:\n      c: true", "::: a.b", ":::{note}"),
         *("import A from '@theme/A';", "import {\n  A,\n} from 'a';", "export const a = 1;"),
-        *("[TOC]", "[[toc]]", "*[HTML]: Text"),
+        *("[TOC]", "[[toc]]", "*[HTML]: Text", "{/* a comment */}", "![[a picture]]"),
     ],
 )
 @pytest.mark.parametrize("prefix", ["", "> "])
@@ -232,6 +232,8 @@ def test_lines_that_are_no_prose_stay(kept, prefix):
         ("look***here***now", ["LOOK", "HERE", "NOW"]),
         ("**look *here***now ~~***day***~~", ["LOOK", "HERE", "NOW", "DAY"]),
         ("look[^1]\n\n> [^1]: here\n\n[^2]: now", ["LOOK", "HERE", "NOW"]),
+        ("look {/* a *b* c */} here {/* a\nb */} now", ["LOOK", "HERE", "NOW"]),
+        ("look ![[a b]] here", ["LOOK", "HERE"]),
     ],
 )
 def test_parts_that_are_no_prose_stay(source, texts):
@@ -239,6 +241,21 @@ def test_parts_that_are_no_prose_stay(source, texts):
     for text in texts:
         expected = re.sub(rf"\b{text}\b", text, expected, count=1, flags=re.IGNORECASE)
     assert in_capitals(read_document("a.md", source.encode())).decode() == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "written"),
+    [
+        ("!!! Note\n    dog\n", "!!! Note\n    DOG\n"),
+        ('!!! note "note"\n    dog\n', '!!! note "NOTE"\n    DOG\n'),
+        ("!!! info inline end\n    dog\n", "!!! info inline end\n    DOG\n"),
+        ('> ??? tip inline "end"\n', '> ??? tip inline "END"\n'),
+        ("a[^dog]\n\n[^dog]: dog\n", "A[^dog]\n\n[^dog]: DOG\n"),
+        ("| `a` a | a |\n|--|--|\n", "| `a` A | A |\n|--|--|\n"),
+    ],
+)
+def test_a_text_is_found_behind_its_sign(source, written):
+    assert in_capitals(read_document("a.md", source.encode())).decode() == written
 
 
 @pytest.mark.parametrize("source", ["Save<br>open<br />it", "| a<BR/>b |\n|--|\n", "**a<br>b**\n"])

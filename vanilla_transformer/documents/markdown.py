@@ -46,7 +46,8 @@ _VALUE = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 _FOREIGN = re.compile(  # parts that no reader of CommonMark knows
     rf"<[A-Za-z][\w.]*\s+(?:[^<>{{}}]*={_VALUE})+[^<>{{}}]*>|</?[A-Za-z]\w*\.\w[^<>]*>|{_BRACES}"
     rf"|\{{%[^\n]*?%\}}|\{{\s*[#.:][^{{}}\n]*\}}|\{{[\w:+-]+\}}(?=`)"
-    r"|\[\[[^\[\]\n]+\]\](?![(\[])|(?<=\S)\[\^[^\]\s]+\]|\[\^[^\]\s]+\](?!:)"
+    r"|\{/\*(?:[^*]|\*(?!/))*\*/\}|!?\[\[[^\[\]\n]+\]\](?![(\[])"
+    r"|(?<=\S)\[\^[^\]\s]+\]|\[\^[^\]\s]+\](?!:)"
     r"|(?<![\w:/])(?::[a-z][\w+-]*:)+(?!\w)"
 )
 _MARKS = re.compile(
@@ -196,16 +197,19 @@ def places_of_markdown(source: str, front_matter: Collection[str] = ()) -> Itera
     for before, token in pairwise(parser.parse(source[head.end() :], env)):
         if token.type != "inline" or not token.map or _CODE.match(token.content):
             continue
-        # The parser takes the backslash before each | out of cells.
-        as_written = _as_cell if before.type in _CELLS else str
+        # The parser takes the backslash before each | out of cells. Other texts are the last in
+        # their lines; without its quotation marks, the title of `!!! note` is its kind.
+        is_cell, quote = before.type in _CELLS, '"' * (before.type == "admonition_title_open")
+        as_written, find = (_as_cell, source.find) if is_cell else (str, source.rfind)
         lines: list[tuple[int, str]] = []
         for index, line in enumerate(token.content.split("\n"), token.map[0]):
-            begin = source.find(as_written(line.strip()), read_to[index], starts[index + 1])
-            if begin < 0:  # it is not in the source, such as the title of `!!! note`
+            written = f"{quote}{as_written(line.strip())}{quote}"
+            begin = find(written, read_to[index], starts[index + 1])
+            if begin < 0:
                 lines = []
                 break
-            read_to[index] = begin + len(as_written(line.strip()))
-            lines.append((begin, line))
+            read_to[index] = begin + len(written)
+            lines.append((begin + len(quote), line))
         for pieces in _texts_of(lines):
             text = "\n".join(piece for _, piece in pieces).rstrip()
             block, *_ = [token] if text == token.content else parser.parseInline(text, env)
