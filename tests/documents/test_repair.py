@@ -101,13 +101,18 @@ FORMS = 'msgid "a dog"\nmsgid_plural "dogs"\nmsgstr[0] ""\nmsgstr[1] ""\n'
         ("a.html", f"<p>{ICU}</p>\n<p>a cat", ["{0} X", "X", "CAT"], ["line 1"]),
         ("a.po", f'{FORMS}msgid "a cat"\nmsgstr ""\n', ["X", None, "CAT"], ["line 3", "line 4"]),
         ("a.json", f'["{ICU}",\n"a cat"]', ["{0} X", "{0} X", "CAT"], []),
+        ("a.json", f'["{ICU}",\n"a cat"]', ["{0} X", "", "CAT"], ["line 1"]),
+        ("a.po", f'{FORMS}msgid "a cat"\nmsgstr ""\n', [" ", "X", "CAT"], ["line 3", "line 4"]),
     ],
 )
 def test_all_texts_of_a_message_that_stays_are_named(name, content, outputs, places):
     document = read_document(name, content.encode())
     asked = [JobText(text.text, Direction()) for text in document.texts]
     planned = MarkedJob([*map(PlannedText, document.texts)], Job(asked, None), "de")
-    rows = [Translation(output or "X", is_complete=output is not None) for output in outputs]
+    rows = [
+        Translation("X" if output is None else output, is_complete=output is not None)
+        for output in outputs
+    ]
     written = write_document(document, planned, rows)
     assert written.untranslated == places
     assert [text and text.text for text in written.written] == (

@@ -76,8 +76,8 @@ class TranslatedDocument:
     Attributes:
         outputs: The output of each text, without tags.
         written: The translation of each text, with tags. None: the source stays.
-        untranslated: The places of these texts, whose outputs are cut off, lack a placeholder or
-            would have values in another order, and of those that are `compared` in the document.
+        untranslated: The places of these texts, whose outputs are empty or cut off, lack a
+            placeholder or would have values in another order, and of those that are `compared`.
     """
 
     content: bytes
@@ -98,8 +98,8 @@ def translate_document(
 ) -> TranslatedDocument:
     """Translates the texts of a document, sentence by sentence.
 
-    A text whose output is cut off at the longest length stays; a warning names its place. A text
-    that a memory has is not translated.
+    A text whose output is empty or cut off stays; a warning names its place. A text that a memory
+    has is not translated.
 
     Args:
         document: The document, as `documents.formats.read_document` returns it.
@@ -281,7 +281,7 @@ def write_document(
         if marked.is_known:
             texts.append(marked)
             output = Translation(marked.text, from_memory=output.from_memory)
-        elif output.is_complete and not output.untranslated:
+        elif output.text.strip() and output.is_complete and not output.untranslated:
             is_doubtful = output.quality is not None and output.quality < fuzzy_below
             texts.append(replace(marked, is_doubtful=is_doubtful))
         else:
