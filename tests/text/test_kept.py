@@ -130,6 +130,8 @@ def test_prose_that_looks_like_code_is_none(text):
         ("Ask mail.example.org, 请看setup.py。", ["mail.example.org", "setup.py"]),
         ("Text (*.txt *.tar.gz), all (*)", ["*.txt", "*.tar.gz", "*"]),
         ("50%% of %1$d%%", ["%%", "%1$d%%"]),
+        ("Hi %name%, %file_count% of $COUNT$, $a$b", ["%name%", "%file_count%", "$COUNT$", "$a"]),
+        ("Click %shere%s, %dpx%% or %s%d%", ["%s", "%s", "%d", "%%", "%s", "%d"]),
         ("%2$#@total@ in %#@all_files@", ["%2$#@total@", "%#@all_files@"]),
         ("{0, choice, 0#none|1<{0} files} of {1}", ["{0, choice, 0#none|1<{0} files}", "{1}"]),
         ("Write '{' before {n}", ["'{'", "{n}"]),

@@ -108,9 +108,9 @@ PATTERNS: Sequence[Pattern] = (
         ("%", "$(", "$t(", "@"),
         rf"%\({_NAME}\)[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"
         rf"|%<{_NAME}>[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGs]|%\{{{_NAME}\}}"
-        rf"|%[A-Z][A-Z0-9_]+%|\$\({_NAME}\)|\$t\([^()]+\)|@[A-Z][A-Z0-9_]*@"
+        rf"|%[A-Z][A-Z0-9_]+%|%[a-z]\w+%(?![\w%$])|\$\({_NAME}\)|\$t\([^()]+\)|@[A-Z][A-Z0-9_]*@"
         rf"|(?<![{_WORD}])@(?:\.\w+)?:{_NAME}(?:\.\w+)*",
-        "%(name)s %<name>s %{name} %PATH% $(NAME) $t(a.b) @:a.b @NAME@",
+        "%(name)s %<name>s %{name} %PATH% %name% $(NAME) $t(a.b) @:a.b @NAME@",
         "50 %(about) of them, 5 %<br>, from 5% to 10%, $(5), a@b",
         is_unambiguous=True,
     ),
@@ -165,8 +165,8 @@ PATTERNS: Sequence[Pattern] = (
     Pattern(
         "placeholder",
         ("$",),
-        rf"(?<![\p{{Latin}}_])\${_NAME}(?:\.{_NAME})*",
-        "$name",
+        rf"(?<![\p{{Latin}}_])\${_NAME}(?:\.{_NAME})*(?:\$(?!\w))?",
+        "$name $NAME$",
         "100 $CAN, US$ 5, CAN$100",
         stands=_is_no_money,
     ),
