@@ -4,7 +4,12 @@ import pytest
 from libretranslatepy import LibreTranslateAPI
 from servers import serving, wait_until
 
-from vanilla_transformer.serving.settings import parse_model, read_api_keys
+from vanilla_transformer.serving.settings import (
+    Settings,
+    parse_glossary,
+    parse_model,
+    read_api_keys,
+)
 
 LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
 
@@ -78,6 +83,12 @@ def test_a_link_or_what_it_leads_to_names_the_direction(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "en-de")
     found = [parse_model(str(tmp_path / name)) for name in ("en-de", "latest")]
     assert [(one.source, one.target) for one in found] == [("en", "de"), ("de", "en")]
+
+
+@pytest.mark.parametrize("words", [("a=x", "a=y"), ("b=x", "a=x", "b=x")])
+def test_two_glossaries_of_one_name_are_refused(words):
+    with pytest.raises(ValueError, match="of another glossary: choose another name"):
+        Settings([parse_model("en-de=runs/x")], list(map(parse_glossary, words)))
 
 
 def test_keys_are_read_from_lines(tmp_path):

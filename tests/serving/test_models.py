@@ -1,6 +1,7 @@
 """A served model in this process: what its queue and its texts have to be."""
 
 import asyncio
+from itertools import permutations
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ from servers import plan_of
 
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.language_tags import closest_tag
 from vanilla_transformer.serving import detection, models
 from vanilla_transformer.serving.detection import Detected
 from vanilla_transformer.serving.errors import RequestError
@@ -70,12 +72,33 @@ def test_a_server_starts_without_a_warning(trained, heard):
     assert [record.getMessage() for record in heard.records] == []
 
 
-def models_of(*directions):
+def models_of(*directions, **options):
     sources = [parse_model(f"{direction}=runs/{direction}") for direction in directions]
     served = [
         SimpleNamespace(entry=x, directions={(x.source, x.target): (None, None)}) for x in sources
     ]
-    return Models(served)
+    return Models(served, **options)
+
+
+@pytest.mark.parametrize(
+    ("directions", "pivots"),
+    [
+        ([*permutations(("en", "de", "fr", "es", "it", "ja"), 2)], {}),
+        ([("en", "de"), ("de", "fr"), ("fr", "ja")], {("en", "fr"): "de", ("de", "ja"): "fr"}),
+        ([("pt", "en"), ("en", "pt-BR"), ("any", "pt")], {("any", "en"): "pt"}),
+    ],
+)
+def test_two_models_give_what_no_single_one_has(directions, pivots, monkeypatch):
+    compared = []
+
+    def closest(code, served):
+        compared.append(code)
+        return closest_tag(code, served)
+
+    monkeypatch.setattr(models, "closest_tag", closest)
+    made = models_of(*map(":".join, directions), pivot=True)
+    assert {c: way.pivot for c, way in made.directions.items() if way.pivot} == pivots
+    assert len(compared) <= len(directions)  # no direction that exists is looked at again
 
 
 def detected(served, text, target):

@@ -1,6 +1,7 @@
 """`serve --memory`: corrections that count from the next request on, and none of which is lost."""
 
 import re
+import tracemalloc
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -157,6 +158,31 @@ def test_a_correction_answers_for_its_own_direction_alone(tmp_path, codes, other
     assert memory.of(*codes).exact("Read").target == "Right"
     assert [memory.of(*other).exact("Read") for other in others] == [None, None]
     assert memory.of(*others[0]) is not memory.of(*others[0])  # none is kept
+
+
+@pytest.mark.parametrize("blank", ["\n", "\ufeff\n\n", " \t \t\t\n"])
+@pytest.mark.parametrize("is_running", [False, True])
+def test_blank_lines_are_left_out(tmp_path, is_running, blank):
+    file = tmp_path / "memory.tsv"
+    memory = StoredMemory(str(file))
+    file.write_text(f"{blank}one\teins\ten\tde\n\ntwo\tzwei\ten\tde\n")
+    if not is_running:
+        memory = StoredMemory(str(file))
+    memory.add("en", "de", Pair("three", "drei"))
+    for text, target in (("one", "eins"), ("two", "zwei"), ("three", "drei")):
+        assert memory.of("en", "de").exact(text).target == target
+
+
+@pytest.mark.parametrize("content", ["long\tx\ten\tde\n", "long\tx\ten\tde\none\teins\ten\tde", ""])
+def test_a_correction_does_not_read_the_whole_file(tmp_path, content):
+    file = tmp_path / "memory.tsv"
+    file.write_text(content.replace("long", 5_000_000 * "x"))
+    memory = StoredMemory(str(file))
+    tracemalloc.start()
+    memory.add("en", "de", Pair("two", "zwei"))
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+    assert memory.of("en", "de").exact("two").target == "zwei"
 
 
 @pytest.mark.parametrize("wrong", ["three\tdrei\n", "three\n", "three\tdrei\tde\n"])

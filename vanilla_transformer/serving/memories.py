@@ -4,6 +4,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
@@ -53,12 +54,14 @@ class StoredMemory:
         """Opens the file behind its last complete line, which may lack its line break."""
         self._path.touch()
         with FileLock(f"{self._path}.lock"), self._path.open("r+b") as file:
-            content = file.read()
-            whole = content.rfind(b"\n") + 1
-            if content.count(b"\t", whole) >= 3:
-                file.write(b"\n")
-            else:
-                file.seek(whole)
+            if file.seek(0, os.SEEK_END):  # an empty file cannot be mapped
+                with mmap(file.fileno(), 0, access=ACCESS_READ) as content:  # read from its end
+                    whole = content.rfind(b"\n") + 1
+                    is_complete = content[whole:].count(b"\t") >= 3
+                if is_complete:
+                    file.write(b"\n")
+                else:
+                    file.seek(whole)
             yield file
 
     def _read_new(self) -> None:
@@ -67,13 +70,15 @@ class StoredMemory:
             file.seek(self._position)
             content = file.read()
         whole = content[: content.rfind(b"\n") + 1]
+        lines = [line.decode("utf-8-sig") for line in whole.splitlines()]
         rows = [  # all of them are read before one is added
-            pair_of_line(line.decode("utf-8-sig"), f"{self._path}, line {number}", least=4)
-            for number, line in enumerate(whole.splitlines(), self._line + 1)
+            pair_of_line(line, f"{self._path}, line {number}", least=4)
+            for number, line in enumerate(lines, self._line + 1)
+            if line.strip()
         ]
         for pair, languages in rows:
             self._memories[_key(*languages)].add(pair._replace(is_correction=True))
-        self._line += len(rows)
+        self._line += len(lines)
         self._position += len(whole)
 
 

@@ -1,10 +1,10 @@
 """The models of a server: the directions that they have, and which of them a text takes."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 
 from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
@@ -85,13 +85,16 @@ class Models:
 
     def _add_pivots(self) -> None:
         """Adds the directions that two models have one after the other."""
-        direct = list(self.directions.values())
-        for first, further in product(direct, repeat=2):
-            codes = first.codes[0], further.codes[1]
-            meets = first.codes[1] == further.codes[0] != ANY
-            if meets and _closest_code(codes[0], [codes[1]]) != codes[1]:
-                by_pivot = replace(first, codes=codes, further=further)
-                self.directions.setdefault(codes, by_pivot)
+        direct = [*self.directions.values()]
+        by_source = defaultdict[str, list[ServedDirection]](list)
+        for direction in direct:
+            by_source[direction.codes[0]].append(direction)
+        by_source.pop(ANY, None)  # a text in any language follows no other model
+        for first in direct:
+            for further in by_source[first.codes[1]]:
+                codes = source, target = first.codes[0], further.codes[1]
+                if codes not in self.directions and _closest_code(source, [target]) != target:
+                    self.directions[codes] = replace(first, codes=codes, further=further)
 
     def named(self, name: str | None) -> ServedModel:
         """Returns a model by its name; None is enough where there is one model."""

@@ -197,3 +197,8 @@ class Settings:
                     f"{second.path!r} has the name or the direction of another model: give one "
                     "model for each direction."
                 )
+        for (name, _), (other, path) in combinations(self.glossary, 2):
+            if name == other:
+                raise ValueError(
+                    f"{path!r} has the name {name!r} of another glossary: choose another name."
+                )
