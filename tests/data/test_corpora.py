@@ -68,6 +68,26 @@ def test_files_of_every_kind_are_read(tmp_path):
     assert len(found) == 3 * len(entries)
 
 
+@pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl", "hub"])
+def test_a_third_column_names_the_document(tmp_path, suffix):
+    rows, file = [(*pair, f"d{number}") for number, pair in enumerate(PAIRS)], tmp_path / suffix
+    names, columns = ("en", "de", "about"), ["de", "en", "about"]
+    table = Dataset.from_list([dict(zip(names, row, strict=True)) for row in rows])
+    if suffix == "hub":
+        DatasetDict({"train": table}).save_to_disk(str(file))
+        entry = {"dataset": str(file), "columns": columns}
+    else:
+        file = tmp_path / f"t.{suffix}"
+        if suffix == "tsv":
+            write(file, *rows)
+        else:
+            {"csv": table.to_csv, "jsonl": table.to_json}[suffix](file)
+        entry = {"train": str(file), "columns": [2, 1, 3] if suffix == "tsv" else columns}
+    found = load(entry)["train"]
+    assert pairs_of(found) == [(b, a) for a, b in PAIRS]
+    assert list(found["document"]) == ["d0", "d1", "d2"]
+
+
 def test_a_data_set_is_read_with_its_splits(tmp_path):
     table = Dataset.from_dict({"en": [a for a, _ in PAIRS], "de": [b for _, b in PAIRS]})
     test = Dataset.from_dict({"en": ["a boat"], "de": ["ein Boot"]})
@@ -141,6 +161,14 @@ REFUSED = {
     "filter": ({"filters": {"sript": 1}}, "app: `filters` has no 'sript': choose from empty"),
     "languages": ({"languages": ["en"]}, r"`languages` \['en'\] must name the source and the"),
     "columns": ({"columns": [2, 3]}, r"app.tsv, line 1: it has 2 columns, but `columns` are"),
+    "columns of texts": (
+        {"train": ["a", "b"], "columns": [2, 1]},
+        "app: `columns` .* have no effect",
+    ),
+    "columns of a tmx": (
+        {"train": "a.tmx.gz", "columns": ["de", "en"]},
+        "app: `columns` .* no eff",
+    ),
     "language": ({"filters": {"language": True}}, "app: the filter `language` needs `languages`"),
     "tmx": ({"train": "app.tmx"}, "app.tmx needs `languages`"),
     "files": ({"train": None}, "names no files"),

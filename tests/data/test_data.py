@@ -324,6 +324,9 @@ def test_saved_data_sets(tmp_path):
 # Arguments
 
 
+TMX = {"test_file": "a.tmx.gz", "source_language": "en", "target_language": "de"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -332,6 +335,13 @@ def test_saved_data_sets(tmp_path):
         ({"test_file": "y.csv", "test_source": "y", "test_target": "z"}, "test data are given tw"),
         ({"test_file": "y.tmx", "target_language": "de"}, "y.tmx needs `languages`"),
         ({"train_source": "a"}, "both `train_source` and `train_target`"),
+        ({"train_file": "a.tsv", "source_column": "2"}, "`source_column` '2' names a column of no"),
+        (
+            {"train_source": "a", "train_target": "b", "target_column": "en"},
+            "`target_column` 'en' names a column of no",
+        ),
+        ({**TMX, "target_column": "en"}, "`target_column` 'en' names a column of no file"),
+        ({"corpora": ['{"train": "a.csv"}'], "source_column": "en"}, "`source_column` 'en' names"),
     ],
 )
 def test_sources_of_data(arguments, message):

@@ -24,6 +24,14 @@ RULES = (
         lambda _, options: any(corpus.weight is not None for corpus in options.entries),
         "`{name}` {value} and a `weight` in `corpora` exclude each other: give one of them.",
     ),
+    Rule(
+        ("source_column", "target_column"),
+        lambda _, options: (
+            options.entries
+            and not any(entry.columns for entry in options.entries if not entry.name)
+        ),
+        "`{name}` {value!r} names a column of no file: in `corpora`, give `columns` to an entry.",
+    ),
 )
 
 
@@ -64,7 +72,7 @@ class DataArguments:
     test_target: str | None = option("Target side of the test data.", metavar="FILE")
     source_column: str = option(
         "Column that holds the source text, or a part of one, such as translation.en. Not used for "
-        "plain text files and .tsv.",
+        "plain text files, .tsv and .tmx.",
         "source",
     )
     target_column: str = option("Column that holds the target text, likewise.", "target")
@@ -114,10 +122,8 @@ class DataArguments:
     max_train_samples: int | None = option(
         "Use only the first N training pairs of each corpus. Default: all.", ge=1
     )
-    max_eval_samples: int | None = option(
-        "Use only the first N validation pairs. Default: all.", ge=1
-    )
-    max_test_samples: int | None = option("Use only the first N test pairs. Default: all.", ge=1)
+    max_eval_samples: int | None = option("Likewise of the validation pairs.", ge=1)
+    max_test_samples: int | None = option("Likewise of the test pairs.", ge=1)
     max_source_length: int | None = option(
         "Cut off each source after this many tokens, special tokens included.", ge=1
     )
@@ -163,7 +169,7 @@ class DataArguments:
             table = getattr(self, f"{split}_file")
             sides: Any = [getattr(self, f"{split}_{side}") for side in ("source", "target")]
             if table is not None:
-                columns = None if suffix_of(table) == ".tsv" else self._columns()
+                columns = None if suffix_of(table) in (".tsv", ".tmx") else self._columns()
                 entries.append(Corpus(**{split: table}, columns=columns))
             if any(sides):
                 if None in sides:

@@ -53,6 +53,15 @@ RULES = (
         "as a third one.",
     ),
     Rule(
+        ("columns",),
+        lambda _, corpus: (
+            not corpus.dataset
+            and {suffix_of(*files) for split in SPLITS if len(files := corpus.paths(split)) == 1}
+            <= {".tmx"}
+        ),
+        "`{name}` {value!r} have no effect: two text files and a .tmx have none. Leave them out.",
+    ),
+    Rule(
         ("inline",),
         lambda value, _: value not in INLINE,
         f"`{{name}}` {{value!r}} is unknown: choose from {', '.join(INLINE)}.",
@@ -84,8 +93,8 @@ class Corpus:
         test: Test pairs, in the same form.
         dataset: Data set of the Hub or directory of one, in place of the files.
         dataset_config: Name of its configuration on the Hub.
-        columns: Source, target and, of a .tsv, the document: numbers of columns from 1 on; or
-            names, such as `translation.en` for a part of a column.
+        columns: Source, target and perhaps the document: numbers of columns of a .tsv from 1 on;
+            or names, such as `translation.en` for a part of a column.
         languages: The codes of source and target, which columns of the data overrule.
         tag: Token that is put before each source.
         weight: Share of the pairs of an epoch, in relation to the other weights.

@@ -67,7 +67,7 @@ def read_pairs(corpus: Corpus, split: str, data_set: Dataset | None) -> Iterator
     suffix = suffix_of(paths[0]) if paths else ""
     if data_set is not None:
         rows = _rows_of_data_set(data_set, columns)
-        yield from _pairs_of_table(rows, columns[:2], f"{corpus.dataset} ({split})")
+        yield from _pairs_of_table(rows, columns, f"{corpus.dataset} ({split})")
     elif len(paths) == 2:
         for number, pair in enumerate(read_line_pairs(*paths), start=1):
             yield Pair(*pair, number)
@@ -77,7 +77,7 @@ def read_pairs(corpus: Corpus, split: str, data_set: Dataset | None) -> Iterator
     elif suffix == ".tsv":
         yield from _read_tsv(paths[0], corpus.columns or [1, 2])
     else:
-        yield from _pairs_of_table(_read_table(paths[0]), columns[:2], paths[0])
+        yield from _pairs_of_table(_read_table(paths[0]), columns, paths[0])
 
 
 def _read_tsv(path: str, columns: Sequence[Any]) -> Iterator[Pair]:
@@ -201,13 +201,13 @@ def _pairs_of_table(rows: Iterable[Row], columns: Sequence[str], origin: str) ->
                     f"{origin}, line {number}: column {name!r} holds {row[name]!r}: it must hold "
                     "text."
                 )
-        source, target = (row[name] for name in columns)
+        source, target, *document = (row[name] for name in columns)
         others: dict[str, Any] = {
             name: row[name] for name in _OF_TABLES if name in row and name not in columns
         }
         if "references" in row and "references" not in columns:
             others["references"] = _check_references(row["references"], origin, number)
-        yield Pair(source, target, number, **others)
+        yield Pair(source, target, number, *document, **others)
 
 
 def _with_parts(row: Mapping[str, Any]) -> dict[str, Any]:
