@@ -40,7 +40,8 @@ def report():
 def test_a_student_of_a_saved_model(texts, trained, corpus, capsys):
     sides = ((corpus / f"test.{side}").read_text().splitlines() for side in ("en", "de"))
     rows = "".join(f"{source}\t{target}\n" for source, target in zip(*sides, strict=True))
-    Path("test.tsv").write_text(rows, encoding="utf-8")
+    again = f"{rows.partition(chr(9))[0]} \tHund mag Katze .\n"  # another reference
+    Path("test.tsv").write_text(rows + again, encoding="utf-8")
     words = [trained, *LANGUAGES, "--test", "test.tsv", "--held-out", 12, "--size", "0.5MB"]
     run(*words)
     told = capsys.readouterr().out
@@ -49,6 +50,7 @@ def test_a_student_of_a_saved_model(texts, trained, corpus, capsys):
     assert scores["pairs"][0]["models"] == ["student", "teacher"]
     assert scores["models"]["copying"]["chrf"] < scores["models"]["student"]["chrf"]
     assert report()["references"] == "by people"
+    assert report()["comparison"]["references"][0][-1] == "Hund mag Katze ."
     assert report()["bytes in 8 bits"] < 500_000
     export = ["out/model", "ct2", "--to", "ctranslate2", "--quantization", "int8"]
     run_subcommand("export", export)
@@ -78,6 +80,10 @@ def test_a_task_without_languages_and_with_a_program(texts, capsys):
     assert row.split("\t")[0][::-1] == row.split("\t")[1]
     with pytest.raises(ValueError, match="another teacher"):
         run("command: cat")
+    Path("out/model/notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"holds 'notes\.txt'"):  # a model is not trained anew
+        run(program, "--held-out", 10, "--minutes", 0.5, "--metrics", "mismatch", "cer")
+    assert Path("out/model/notes.txt").read_text() == "mine"
 
 
 def test_a_dry_run_asks_a_few_and_tells_the_cost(texts, capsys, monkeypatch):
@@ -110,6 +116,15 @@ def test_a_teacher_that_fails_too_often_ends_it_and_keeps_what_it_said(texts):
     assert kept.count("\n") + Path("out/labels/test.tsv").read_text().count("\n") > 10
 
 
+@pytest.mark.parametrize("mine", ["notes.txt", "labels/train.tsv", "report.json"])
+def test_no_file_of_a_person_is_replaced(texts, mine):
+    Path("out", mine).parent.mkdir(parents=True)
+    Path("out", mine).write_text("mine")
+    with pytest.raises(ValueError, match="choose another directory"):
+        run("command: cat", "--held-out", 10)
+    assert Path("out", mine).read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -131,6 +146,8 @@ def test_texts_come_from_lines_tables_and_documents(texts):
     Path("c.json").write_text('{"key": "five"}')
     Path("d.po").write_text('msgid "six"\nmsgstr ""\n\nmsgid "seven"\nmsgstr "sieben"\n')
     Path("e.html").write_text("<p>eight <b>nine</b></p>")
-    files = ["a.tsv", "b.csv", "c.json", "d.po", "e.html"]
+    Path("f.csv").write_text('"ten\neleven",x\n"Größe\r\n\r\nzwölf"\r\n')
+    files = ["a.tsv", "b.csv", "c.json", "d.po", "e.html", "f.csv"]
     found = ["one", "two", "three, four", "five", "six", "seven", "eight nine"]
+    found += ["ten\neleven", "Größe\n\nzwölf"]
     assert [*dict.fromkeys(read_texts(files))] == found

@@ -78,7 +78,8 @@ def read_texts(files: Iterable[str]) -> Iterator[str]:
         if suffix == ".tsv":
             yield from (line.partition("\t")[0] for line in read_lines(name))
         elif suffix == ".csv":
-            yield from (row[0] for row in csv.reader(read_lines(name)) if row)
+            lines = (line + "\n" for line in read_lines(name))  # a cell may have several
+            yield from (row[0] for row in csv.reader(lines) if row)
         elif suffix in FORMATS and suffix != ".txt":
             document = read_document(name, Path(name).read_bytes())
             yield from (str(marked.text) for marked in document.texts)

@@ -19,7 +19,7 @@ from vanilla_transformer.distil.labels import Labels, choose_texts
 from vanilla_transformer.distil.options import Options
 from vanilla_transformer.distil.report import describe_report, make_report, write_card
 from vanilla_transformer.distil.teachers import Teacher
-from vanilla_transformer.files.atomic_files import write_atomic
+from vanilla_transformer.files.atomic_files import LOCK, check_output_directory, write_atomic
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.files.file_contents import content_digest
 from vanilla_transformer.files.text_files import as_cell
@@ -80,11 +80,13 @@ def distil(
 
 
 def _open_labels(options: Options, teacher: Teacher, folder: Path) -> Labels:
-    """Opens the labels of a teacher, which no other teacher may extend."""
-    folder.mkdir(exist_ok=True)
+    """Opens the labels of a teacher, which no other teacher may extend, in a directory of it."""
     identity, record = json.dumps(options.identity(), indent=1), folder / "teacher.json"
-    if record.is_file() and record.read_text(encoding="utf-8") != identity:
-        raise ValueError(f"{str(folder)!r} is of another teacher: choose another directory.")
+    files = [path for path in options.folder.rglob("*") if path.is_file() and path.name != LOCK]
+    if files and not (record.is_file() and record.read_text(encoding="utf-8") == identity):
+        whose = f"{str(files[0])!r} is of another teacher, or of no distillation"
+        raise ValueError(f"{whose}: choose another directory.")
+    folder.mkdir(exist_ok=True)
     write_atomic(record, identity)
     marks = not teacher.keeps_parts and all(options.languages)
     return Labels(folder / "answers.jsonl", teacher, marks, options.price)
@@ -94,8 +96,10 @@ def _read_test(path: str, languages: Languages) -> dict[str, list[str]]:
     """Returns the references of each text of a test."""
     entry = {"test": path, **({"languages": languages} if all(languages) else {})}
     rows = load_parallel_data(DataArguments(corpora=[json.dumps(entry)])).splits["test"]
-    lists = as_lists(references_of(rows))
-    return dict(zip((" ".join(text.split()) for text in rows["source"]), lists, strict=True))
+    references: dict[str, list[str]] = {}
+    for source, own in zip(rows["source"], as_lists(references_of(rows)), strict=True):
+        references.setdefault(" ".join(source.split()), []).extend(own)
+    return references
 
 
 def _write_rows(path: Path, rows: Iterable[tuple[str, str]]) -> None:
@@ -160,6 +164,7 @@ def _train(
         given["tokenizer_kind"] = "char"
     made_from = json.dumps([given, *map(content_digest, files.values())], indent=1)
     if record.is_file() and record.read_text(encoding="utf-8") != made_from:
+        check_output_directory(str(model), overwrite=True)
         print_message("The labels or the options have changed: the model is trained anew.")
         shutil.rmtree(model, ignore_errors=True)
     write_atomic(record, made_from)
