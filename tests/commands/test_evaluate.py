@@ -200,6 +200,8 @@ def test_a_report_never_replaces_its_data_and_is_possible(tmp_path):
     for data, option, output in (
         (files, "--test-target", tmp_path / "t.de"),
         (["--test-file", tmp_path / "t.json"], "--test-file", tmp_path / "t.json"),
+        ([*files, "--memory", tmp_path / "t.json"], "file .*t.json", tmp_path / "t.json"),
+        (["--corpora", f'{{"test": "{tmp_path}/t.en"}}'], "file .*t.en", tmp_path / "t.en"),
     ):
         words = [MODEL, *data, "--output", output, "--overwrite"]
         with pytest.raises(ValueError, match=f"is also the `{option}`"):

@@ -284,6 +284,15 @@ def test_messages_of_lines_and_units_have_no_signs_of_keys_either(tmp_path):
     assert len(read_memory([str(tmp_path / "a.po")], None, None, scored)) == 0
 
 
+@pytest.mark.parametrize("line", ["  Café\tKaffee ", "Cafe\u0301\tKaffee", "Café\u3000\tKaffee"])
+def test_a_pair_that_is_scored_is_none_of_the_memory_in_any_form(tmp_path, line):
+    """A memory knows texts as equal but for white space at the ends and the form of letters."""
+    file = tmp_path / "a.tsv"
+    file.write_text(f"{line}\nCafé\tCafé\n", "utf-8")
+    memory = read_memory([str(file)], "fr", "de", {("Café ", "Kaffee")})
+    assert [len(memory), memory.exact("Café").target] == [1, "Café"]
+
+
 def test_the_last_correction_of_a_text_counts_as_on_the_server(tmp_path):
     file = tmp_path / "corrections.tsv"
     lines = ["one\ta\ten\tde", "one\ta\ten\tde", "one\tb\ten\tde", "one\tc\ten\tfr", "x\ty\tit"]

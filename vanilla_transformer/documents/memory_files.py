@@ -11,7 +11,7 @@ from vanilla_transformer.documents.translation import target_of_document
 from vanilla_transformer.files.text_files import read_lines, suffix_of
 from vanilla_transformer.files.tmx import read_tmx
 from vanilla_transformer.language_tags import closest_tag, known_tag
-from vanilla_transformer.text.memory import Memory, Pair
+from vanilla_transformer.text.memory import Memory, Pair, normalized
 
 logger = logging.get_logger(__name__)
 
@@ -32,9 +32,14 @@ def read_memory(
         source: The language of the sources, which a `.tmx` needs, as it needs `target`.
         without: Sources and targets of pairs that do not count.
     """
-    left_out = {*without, *(pair_without_keys(Pair(*texts))[:2] for texts in without)}
+
+    def sides(pair: Pair) -> tuple[str, str]:
+        return normalized(pair.source), normalized(pair.target)
+
+    scored = [Pair(*texts) for texts in without]
+    left_out = {*map(sides, scored), *map(sides, map(pair_without_keys, scored))}
     pairs = (pair for path in paths for pair in _read(path, source, target))
-    return Memory(pair for pair in pairs if pair[:2] not in left_out)
+    return Memory(pair for pair in pairs if sides(pair) not in left_out)
 
 
 def pair_of_line(line: str, place: str, least: int = 2) -> tuple[Pair, Sequence[str]]:

@@ -133,7 +133,7 @@ class Memory:
                 above, below = self._pairs[index - 1 : index], self._pairs[index + 1 : index + 2]
                 rank = (
                     (pair.context or "") == (context or ""),
-                    _normalized(pair.source) == _normalized(text),
+                    normalized(pair.source) == normalized(text),
                     index if pair.is_correction else -1,
                     [near.source for near in above] == [before]
                     or [near.source for near in below] == [behind],
@@ -185,7 +185,7 @@ class Memory:
         return Suggestion(pair.source, pair.target, 0.0)
 
 
-def _normalized(text: str) -> str:
+def normalized(text: str) -> str:
     """Returns a text as equal texts are known: white space at the ends is left out."""
     return normalize("NFC", text.strip())
 
@@ -198,7 +198,7 @@ def _names(text: str) -> list[Span]:
 
 def _nameless(text: str) -> str:
     """Returns a text without the names of its placeholders."""
-    return _normalized(apply_edits(text, [Edit(*span, PART) for span in _names(text)]))
+    return normalized(apply_edits(text, [Edit(*span, PART) for span in _names(text)]))
 
 
 def _renamed(pair: Pair, text: str) -> str | None:
