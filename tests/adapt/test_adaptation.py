@@ -275,6 +275,7 @@ def test_the_languages_of_rows_reach_the_training_and_the_scores(trained, tmp_pa
             "target": f"{target} {number}",
             "source_language": "en",
             "target_language": target,
+            "references": [f"{target} {number}", f"{target} other"],
         }
         for number in range(80)
         for target in ("de", "fr")
@@ -290,6 +291,7 @@ def test_the_languages_of_rows_reach_the_training_and_the_scores(trained, tmp_pa
             for row in pairs:
                 assert row["target"].split()[0] == row["target_language"]
                 assert row["source_language"] == "en"
+                assert row["references"][1] == f"{row['target_language']} other"
                 seen += 1
     assert seen == len(rows)
 

@@ -192,7 +192,7 @@ def _check_languages(before: Path, splits: Splits) -> None:
     config, tokenizer = AutoConfig.from_pretrained(before), load_tokenizer(str(before))
     settings = load_generation_settings(str(before), config)
     untagged = [pairs for name, pairs in splits.training.items() if name not in splits.tag_of]
-    for source, target in dict.fromkeys(pair[-2:] for pairs in untagged for pair in pairs):
+    for source, target in dict.fromkeys(pair[3:5] for pairs in untagged for pair in pairs):
         Direction.resolve(tokenizer, settings, source, target, closest_tag)
 
 

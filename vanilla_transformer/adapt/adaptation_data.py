@@ -32,13 +32,14 @@ _LEAST_PAIRS = 50  # a tenth of them, split off twice, is still five texts; chos
 
 
 class Pair(NamedTuple):
-    """A pair without a tag, the document that it belongs to ("": none), and its languages."""
+    """A pair without a tag; the document that it belongs to ("": none), languages, references."""
 
     source: str
     target: str
     document: str = ""
     source_language: str | None = None
     target_language: str | None = None
+    references: list[str] | None = None
 
 
 _Corpora = dict[str, list[Pair]]
@@ -82,7 +83,8 @@ class Splits:
             listed = entries.setdefault(split if kind == "test" else "train", {})
             for number, (name, pairs) in enumerate(corpora.items(), start=1):
                 path = folder / (f"{split}-{number}.jsonl" if number > 1 else f"{split}.jsonl")
-                write_atomic(path, "".join(f"{json.dumps(pair._asdict())}\n" for pair in pairs))
+                rows = ({k: value for k, value in p._asdict().items() if value} for p in pairs)
+                write_atomic(path, "".join(f"{json.dumps(row)}\n" for row in rows))
                 entry = listed.setdefault(name, {"name": name})
                 entry[kind] = str(path)
                 if name in self.tag_of:
@@ -201,8 +203,8 @@ def _by_corpus(rows: Dataset, data: DataArguments) -> _Corpora:
     for row, languages in zip(rows, languages_of_rows(rows), strict=True):
         name = row.get("corpus") or "own"
         source = on_one_line(row["source"]).removeprefix(begins.get(name, ""))
-        pair = Pair(source, on_one_line(row["target"]), row.get("document") or "", *languages)
-        corpora.setdefault(name, []).append(pair)
+        others = row.get("document") or "", *languages, row.get("references")
+        corpora.setdefault(name, []).append(Pair(source, on_one_line(row["target"]), *others))
     return corpora
 
 
