@@ -296,6 +296,17 @@ def test_the_languages_of_rows_reach_the_training_and_the_scores(trained, tmp_pa
     assert seen == len(rows)
 
 
+@pytest.mark.parametrize("general", [["a.en", "a.de"], ["a.tmx"], ["a.tsv"]])
+def test_columns_are_those_of_tables(general):
+    languages = {"source_language": "en", "target_language": "de"}
+    columns = {"columns": ["2", "1", "3"], **languages}
+    options = AdaptArguments("x", ["own.tsv"], "out", general=general, **columns)
+    found = [entry.columns for entry in options.data().entries]
+    assert found == [[2, 1, 3], [2, 1] if general == ["a.tsv"] else None]
+    with pytest.raises(ValueError, match=r"own: `columns` \[2, 1, 3\] have no effect"):
+        assert AdaptArguments("x", ["a.en", "a.de"], "out", **columns).data().entries
+
+
 ROWS = [
     {
         "source": f"see %s the {'xyz'[number % 3] * (1 + number // 3)}",

@@ -9,6 +9,7 @@ from typing import Any
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.files.atomic_files import LOCK, check_lies_elsewhere
 from vanilla_transformer.files.model_directory import check_on_hub
+from vanilla_transformer.files.text_files import suffix_of
 from vanilla_transformer.names import ADAMW, METRIC_NAMES, MUON
 from vanilla_transformer.options import REQUIRED, argument, option, same_option
 from vanilla_transformer.rules import Rule, check_rules
@@ -120,9 +121,9 @@ class AdaptArguments:
     def entry(self, name: str, train: list[str], **splits: list[str]) -> str:
         """Returns the entry of `corpora` for files of this adaptation."""
         columns = [int(column) if column.isdigit() else column for column in self.columns]
-        values: dict[str, Any] = {
-            "columns": columns if name == "own" else columns[:2]  # only own pairs have documents
-        }
+        is_table = len(train) == 1 and suffix_of(train[0]) != ".tmx"
+        general = columns[: 2 * is_table]  # only own pairs have documents
+        values: dict[str, Any] = {"columns": columns if name == "own" else general}
         for split, files in {"train": train, **splits}.items():
             values[split] = files[0] if len(files) == 1 else files
         return json.dumps({"name": name} | {key: value for key, value in values.items() if value})

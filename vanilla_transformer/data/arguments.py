@@ -26,10 +26,7 @@ RULES = (
     ),
     Rule(
         ("source_column", "target_column"),
-        lambda _, options: (
-            options.entries
-            and not any(entry.columns for entry in options.entries if not entry.name)
-        ),
+        lambda _, options: {bool(e.columns and not e.name) for e in options.entries} == {False},
         "`{name}` {value!r} names a column of no file: in `corpora`, give `columns` to an entry.",
     ),
 )

@@ -84,7 +84,7 @@ def _open_labels(options: Options, teacher: Teacher, folder: Path) -> Labels:
     identity, record = json.dumps(options.identity(), indent=1), folder / "teacher.json"
     files = [path for path in options.folder.rglob("*") if path.is_file() and path.name != LOCK]
     if files and not (record.is_file() and record.read_text(encoding="utf-8") == identity):
-        whose = f"{str(files[0])!r} is of another teacher, or of no distillation"
+        whose = f"{str(files[0])!r} is of another teacher, or yours"
         raise ValueError(f"{whose}: choose another directory.")
     folder.mkdir(exist_ok=True)
     write_atomic(record, identity)

@@ -32,14 +32,11 @@ def read_memory(
         source: The language of the sources, which a `.tmx` needs, as it needs `target`.
         without: Sources and targets of pairs that do not count.
     """
-
-    def sides(pair: Pair) -> tuple[str, str]:
-        return normalized(pair.source), normalized(pair.target)
-
     scored = [Pair(*texts) for texts in without]
-    left_out = {*map(sides, scored), *map(sides, map(pair_without_keys, scored))}
+    scored += [*map(pair_without_keys, scored)]
+    left_out = {tuple(map(normalized, pair[:2])) for pair in scored}
     pairs = (pair for path in paths for pair in _read(path, source, target))
-    return Memory(pair for pair in pairs if sides(pair) not in left_out)
+    return Memory(pair for pair in pairs if tuple(map(normalized, pair[:2])) not in left_out)
 
 
 def pair_of_line(line: str, place: str, least: int = 2) -> tuple[Pair, Sequence[str]]:
