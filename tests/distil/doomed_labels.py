@@ -5,8 +5,8 @@ import signal
 import sys
 from pathlib import Path
 
-from vanilla_transformer.distil.labels import Labels
-from vanilla_transformer.distil.teachers import ChatTeacher
+from vanilla_transformer.distil.journal import Journal
+from vanilla_transformer.distil.teachers import ChatTeacher, Server
 
 if __name__ == "__main__":
     path, address, size = sys.argv[1:]
@@ -14,9 +14,9 @@ if __name__ == "__main__":
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
     texts = [f"text {number}" for number in range(200)]
-    teacher = ChatTeacher("m", "{text}", f"{address}/v1", "", 60, 4)
-    labels = Labels(Path(path), teacher, False, ())
-    labels.ask(texts)
+    teacher = ChatTeacher("m", "{text}", Server(f"{address}/v1", "", 60, 4))
+    journal = Journal(Path(path), teacher, False, ())
+    journal.ask(texts)
     Path(path).with_suffix(".tsv").write_text(
-        "".join(f"{text}\t{labels.answers[text]}\n" for text in texts)
+        "".join(f"{text}\t{journal.answers[text]}\n" for text in texts)
     )

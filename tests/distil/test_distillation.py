@@ -3,6 +3,7 @@
 import json
 import re
 from itertools import product
+from math import ceil
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ from vanilla_transformer import Translator
 from vanilla_transformer.command_line import UsageError
 from vanilla_transformer.commands.distil import read_texts
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.distil import distillation, labels
+from vanilla_transformer.distil import distillation, journal
+from vanilla_transformer.distil.options import DistilOptions
+from vanilla_transformer.distil.report import describe_report, judge_student, make_report
+from vanilla_transformer.distil.teachers import Answer, Teacher
 
 SENTENCES = [f"a {one} {verb} a {two} ." for one, verb, two in product(NOUNS, VERBS, NOUNS)]
 LANGUAGES = ["--source-language", "en", "--target-language", "de"]
@@ -22,14 +26,14 @@ LANGUAGES = ["--source-language", "en", "--target-language", "de"]
 @pytest.fixture
 def texts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(labels, "PAUSES", (0.01,))
+    monkeypatch.setattr(journal, "PAUSES", (0.01,))
     monkeypatch.setattr(distillation, "LAYERS", {"encoder_layers": 1, "decoder_layers": 1})
     Path("texts.en").write_text("".join(f"{text}\n" for text in SENTENCES), encoding="utf-8")
     return tmp_path
 
 
-def run(teacher, *words):
-    words = [teacher, "texts.en", "--output-dir", "out", *words]
+def run(teacher, *words, out="out"):
+    words = [teacher, "texts.en", "--output-dir", out, *words]
     run_subcommand("distil", [str(word) for word in words])
 
 
@@ -80,10 +84,16 @@ def test_a_task_without_languages_and_with_a_program(texts, capsys):
     assert row.split("\t")[0][::-1] == row.split("\t")[1]
     with pytest.raises(ValueError, match="another teacher"):
         run("command: cat")
-    Path("out/model/notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"holds 'notes\.txt'"):  # a model is not trained anew
-        run(program, "--held-out", 10, "--minutes", 0.5, "--metrics", "mismatch", "cer")
-    assert Path("out/model/notes.txt").read_text() == "mine"
+    weights, words = (
+        Path("out/model/model.safetensors"),
+        ["--minutes", 0.4, "--metrics", "mismatch"],
+    )
+    made = weights.stat().st_mtime_ns
+    run(program, "--held-out", 10, *words, "cer", out=texts / "out")  # the same by another name
+    for other in (["--held-out", 10, "--seed", 1, *words, "cer"], ["--held-out", 9, *words, "cer"]):
+        with pytest.raises(ValueError, match="trained on other labels or with other options"):
+            run(program, *other)
+    assert weights.stat().st_mtime_ns == made
 
 
 def test_a_dry_run_asks_a_few_and_tells_the_cost(texts, capsys, monkeypatch):
@@ -100,6 +110,29 @@ def test_a_dry_run_asks_a_few_and_tells_the_cost(texts, capsys, monkeypatch):
     assert not Path("out/model").exists()
     files = "".join(path.read_text() for path in Path("out").rglob("*.json*"))
     assert "sk-secret" not in files + told
+
+
+class Slow(Teacher):
+    """Takes 10 seconds to start, and fails on the first text of each call."""
+
+    chunk, start = 100, 10.0
+
+    def answer(self, texts):
+        yield [(n, Answer(text if n else None, "odd")) for n, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize("seconds", [10.0, 30.0, 9.0])
+def test_a_dry_run_multiplies_neither_pauses_nor_the_start_of_a_teacher(
+    texts, monkeypatch, seconds
+):
+    monkeypatch.setattr(journal, "sleep", lambda _: pytest.fail("it pauses"))
+    monkeypatch.setattr(distillation, "monotonic", iter([0.0, seconds]).__next__)
+    options = DistilOptions(teacher="command: cat", texts=["texts.en"], output_dir="out")
+    *answers, told = distillation.try_out(options, Slow(), SENTENCES)
+    assert answers[0].endswith("\t(failed: odd)")
+    count = int(told.partition(" ")[0])
+    expected = count / 20 * max(0, seconds - 10) + 10 * ceil(count / 100)
+    assert f"texts: {expected / 60:.1f} minutes." in told
 
 
 def test_a_teacher_that_fails_too_often_ends_it_and_keeps_what_it_said(texts):
@@ -151,3 +184,59 @@ def test_texts_come_from_lines_tables_and_documents(texts):
     found = ["one", "two", "three, four", "five", "six", "seven", "eight nine"]
     found += ["ten\neleven", "Größe\n\nzwölf"]
     assert [*dict.fromkeys(read_texts(files))] == found
+
+
+@pytest.mark.parametrize(
+    ("given", "files"),
+    [
+        ("a[1].txt", ["a[1].txt"]),
+        ("a[2].txt", ["a2.txt"]),
+        ("a?.txt", ["a1.txt", "a2.txt"]),
+        ("none*", ["none*"]),
+    ],
+)
+def test_a_path_that_exists_is_no_pattern(texts, given, files):
+    for name in ("a[1].txt", "a1.txt", "a2.txt"):
+        Path(name).touch()
+    options = DistilOptions(teacher="runs/x", texts=[given, "texts.en"], output_dir="out")
+    assert options.files == [*files, "texts.en"]
+
+
+@pytest.mark.parametrize("num_failed", [0, 1, 5])
+def test_a_text_without_an_answer_lowers_no_score(trained, corpus, tmp_path, num_failed):
+    (tmp_path / "model").symlink_to(trained)
+    sides = ((corpus / f"test.{side}").read_text().splitlines() for side in ("en", "de"))
+    pairs = dict(zip(*sides, strict=True))
+    made = journal.Journal(tmp_path / "answers.jsonl", Slow(), False, ())
+    made.answers = dict([*pairs.items()][num_failed:])
+    options = DistilOptions(
+        teacher="runs/x", texts=[], output_dir=str(tmp_path), test="test.tsv", metrics=["chrf"]
+    )
+    references = {source: [target] for source, target in pairs.items()}
+    report = make_report(options, made, references, {}, {})
+    assert report.comparison.sources == [*made.answers]
+    assert report.comparison.scores["chrf"]["models"]["teacher"]["chrf"] == 100
+    assert report.unanswered == num_failed
+    assert (f"without {num_failed} " in next(describe_report(report))) == (num_failed > 0)
+
+
+@pytest.mark.parametrize(
+    ("metric", "scores", "is_better", "is_near"),
+    [
+        ("cer", (None, 10.0, 50.0), False, False),  # an infinite rate
+        ("cer", (10.0, None, 50.0), True, True),
+        ("cer", (130.0, 130.0, 170.0), False, True),
+        ("cer", (12.0, 10.0, 50.0), True, True),
+        ("chrf", (12.0, 10.0, 50.0), False, True),
+        ("chrf", (70.0, 80.0, 50.0), True, False),
+    ],
+)
+def test_the_verdict_knows_which_scores_are_good(metric, scores, is_better, is_near):
+    models = dict(zip(("student", "teacher", "copying"), scores, strict=True))
+    row = {
+        "models": {name: {metric: score} for name, score in models.items()},
+        "pairs": [{"models": ["student", "copying"], "p_value": 0.001}],
+    }
+    told = " ".join(judge_student({metric: row}))
+    assert ("no better than copying" not in told) == is_better
+    assert ("far below its teacher" not in told) == is_near

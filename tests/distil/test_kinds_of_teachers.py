@@ -9,9 +9,15 @@ from programs import REPOSITORY
 from servers import serving
 
 from vanilla_transformer import Translator
-from vanilla_transformer.distil import labels as labels_module
-from vanilla_transformer.distil.labels import Labels
-from vanilla_transformer.distil.teachers import ChatTeacher, CommandTeacher, LibreTranslateTeacher
+from vanilla_transformer.distil import journal as journal_module
+from vanilla_transformer.distil.journal import Journal, are_too_many
+from vanilla_transformer.distil.teachers import (
+    Answer,
+    ChatTeacher,
+    CommandTeacher,
+    LibreTranslateTeacher,
+    Server,
+)
 
 KEY = "sk-do-not-tell"
 TEXTS = [f"text {number}" for number in range(40)]
@@ -19,7 +25,7 @@ TEXTS = [f"text {number}" for number in range(40)]
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(labels_module, "PAUSES", (0.01, 0.02))
+    monkeypatch.setattr(journal_module, "PAUSES", (0.01, 0.02))
 
 
 def answers_of(teacher, texts):
@@ -65,7 +71,7 @@ def test_a_program_answers_every_text_but_those_that_it_fails_on(name):
     answers = answers_of(teacher, TEXTS[5:9])
     for text, answer in zip(TEXTS[5:9], answers, strict=True):
         failed = text == "text 7" and name in REASONS
-        assert answer.output == (None if failed else text.upper())
+        assert answer.text == (None if failed else text.upper())
         assert answer.reason == (REASONS[name] if failed else "")
     assert time.monotonic() - began < 20
 
@@ -81,7 +87,7 @@ def test_a_program_that_never_ends_or_does_not_exist_is_refused_at_once():
 
 
 def chat_teacher(address, timeout=5):
-    return ChatTeacher("m", "{text}", f"{address}/v1", KEY, timeout, 4)
+    return ChatTeacher("m", "{text}", Server(f"{address}/v1", KEY, timeout, 4))
 
 
 def soon(status):
@@ -114,11 +120,11 @@ def test_a_fault_that_passes_loses_no_text(name, tmp_path):
         return times == 1 and done is not False
 
     with endpoint(misbehave) as (address, asked):
-        labels = Labels(tmp_path / "answers.jsonl", chat_teacher(address, 1), False, ())
-        labels.ask(TEXTS)
-    assert [labels.answers[text] for text in TEXTS] == [text.upper() for text in TEXTS]
-    assert labels.failed == {}
-    assert labels.tokens == (7 * 40, 3 * 40)
+        journal = Journal(tmp_path / "answers.jsonl", chat_teacher(address, 1), False, ())
+        journal.ask(TEXTS)
+    assert [journal.answers[text] for text in TEXTS] == [text.upper() for text in TEXTS]
+    assert journal.failed == {}
+    assert journal.tokens == [7 * 40, 3 * 40]
     assert asked == Counter(TEXTS) + Counter(["text 7"])  # no other text twice
 
 
@@ -133,12 +139,12 @@ def test_a_fault_that_lasts_has_its_reason(name, tmp_path):
         return True
 
     with endpoint(misbehave) as (address, _):
-        labels = Labels(tmp_path / "answers.jsonl", chat_teacher(address), False, ())
-        labels.ask(TEXTS)
-    assert labels.failed.keys() == {"text 7"}
-    assert labels.failed["text 7"].startswith(reason)
-    assert len(labels.answers) == 39
-    assert KEY not in str(labels.failed) + (tmp_path / "answers.jsonl").read_text()
+        journal = Journal(tmp_path / "answers.jsonl", chat_teacher(address), False, ())
+        journal.ask(TEXTS)
+    assert journal.failed.keys() == {"text 7"}
+    assert journal.failed["text 7"].startswith(reason)
+    assert len(journal.answers) == 39
+    assert KEY not in str(journal.failed) + (tmp_path / "answers.jsonl").read_text()
 
 
 def test_a_wrong_key_or_model_ends_at_once(tmp_path):
@@ -158,35 +164,50 @@ def test_a_wrong_key_or_model_ends_at_once(tmp_path):
 def test_a_server_that_is_down_is_not_asked_for_every_text(tmp_path):
     with endpoint() as (address, _):
         pass
-    labels = Labels(tmp_path / "answers.jsonl", chat_teacher(address), False, ())
-    labels.teacher.client.max_retries = 0
-    labels.ask(TEXTS)
-    assert labels.has_failed(len(TEXTS))
-    assert len(labels.failed) < 10
-    assert "APIConnectionError" in labels.describe_failures()
+    journal = Journal(tmp_path / "answers.jsonl", chat_teacher(address), False, ())
+    journal.teacher.client.max_retries = 0
+    journal.ask(TEXTS)
+    assert are_too_many(len(journal.failed), len(TEXTS))
+    assert len(journal.failed) < 10
+    assert "APIConnectionError" in journal.describe_failures()
 
 
 def test_a_server_of_libretranslate_gets_languages_and_key():
     with endpoint() as (address, _):
-        teacher = LibreTranslateTeacher("en", "pt", address, KEY, 5, 2)
+        teacher = LibreTranslateTeacher("en", "pt", Server(address, KEY, 5, 2))
         answers = answers_of(teacher, TEXTS)
-    assert [answer.output for answer in answers] == [text.upper() for text in TEXTS]
+    assert [answer.text for answer in answers] == [text.upper() for text in TEXTS]
 
 
 def test_the_server_of_this_package_is_a_teacher():
     model, texts = REPOSITORY / "model_cards" / "program-texts", ["Open the file", "Save as"]
     with serving(model) as server:
-        address = f"http://127.0.0.1:{server.port}"
-        answers = answers_of(LibreTranslateTeacher("en", "de", address, "", 30, 2), texts)
-        refused = answers_of(LibreTranslateTeacher("en", "xx", address, "", 30, 2), texts[:1])
+        place = Server(f"http://127.0.0.1:{server.port}", "", 30, 2)
+        answers = answers_of(LibreTranslateTeacher("en", "de", place), texts)
+        refused = answers_of(LibreTranslateTeacher("en", "xx", place), texts[:1])
     translated = Translator.from_pretrained(model).translate(texts, tgt_lang="de")
-    assert [answer.output for answer in answers] == translated
+    assert [answer.text for answer in answers] == translated
     assert "xx" in refused[0].reason
+
+
+@pytest.mark.parametrize("is_later", [False, True])
+def test_texts_that_always_fail_do_not_end_a_labelling_of_many(tmp_path, is_later):
+    class Strict(CommandTeacher):
+        def answer(self, texts):
+            fails = [Answer(None, "odd") if text[-1] == "7" else Answer(text) for text in texts]
+            yield list(enumerate(fails))
+
+    texts = [f"text {number}" for number in range(80)]
+    for _ in range(1 + is_later):
+        journal = Journal(tmp_path / "answers.jsonl", Strict(["cat"], 5), False, ())
+        journal.ask(texts)
+        assert journal.missing(texts) == [text for text in texts if text[-1] == "7"]
+        assert journal.failed == dict.fromkeys(journal.missing(texts), "odd")
 
 
 def test_parts_that_stay_are_set_apart(tmp_path):
     with endpoint(lambda handler, text, times: times == 0) as (address, asked):
-        labels = Labels(tmp_path / "answers.jsonl", chat_teacher(address), True, ())
-        labels.ask(["save %d files to {path} [1]", "plain"])
+        journal = Journal(tmp_path / "answers.jsonl", chat_teacher(address), True, ())
+        journal.ask(["save %d files to {path} [1]", "plain"])
     assert asked.keys() == {"save [2] files to [3] [1]", "plain"}
-    assert labels.answers["save %d files to {path} [1]"] == "SAVE %d FILES TO {path} [1]"
+    assert journal.answers["save %d files to {path} [1]"] == "SAVE %d FILES TO {path} [1]"

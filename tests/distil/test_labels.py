@@ -5,8 +5,8 @@ from itertools import count
 import pytest
 
 from vanilla_transformer import progress
-from vanilla_transformer.distil.filters import judged
-from vanilla_transformer.distil.labels import choose_texts, covering_sample
+from vanilla_transformer.distil.filters import reasons_against
+from vanilla_transformer.distil.sampling import choose_texts, covering_sample
 
 WORDS = ["the", "old", "house", "by", "a", "river", "has", "many", "small", "windows", "door"]
 TEXTS = [f"{a} {b} {c}." for a in WORDS for b in WORDS for c in WORDS][:600]
@@ -79,28 +79,32 @@ MORE_CHATTER = {
 
 @pytest.mark.parametrize("languages", GOOD)
 def test_good_answers_are_kept(languages):
-    assert judged(GOOD[languages], languages) == dict.fromkeys(GOOD[languages], "")
+    assert reasons_against(GOOD[languages], languages) == {}
 
 
 @pytest.mark.parametrize("reason", BAD)
 def test_spoilt_answers_are_dropped(reason):
     text, answer = BAD[reason]
-    assert judged({text: answer}, ("en", "pt")) == {text: reason}
+    assert reasons_against({text: answer}, ("en", "pt")) == {text: reason}
 
 
 def test_chatter_refusals_and_answers_of_many_texts_are_dropped():
-    reasons = judged(MORE_CHATTER, ("en", "pt"))
+    reasons = reasons_against(MORE_CHATTER, ("en", "pt"))
+    assert reasons.keys() == MORE_CHATTER.keys()
     assert {*reasons.values()} <= {"chatter", "lines"}
     refusal = "Desculpe, mas não posso ajudar com isso."
     texts = dict.fromkeys(["Kill the process", "Kill the child", "Kill the parent"], refusal)
-    assert {*judged(texts, ("en", "pt")).values()} == {"of many texts"}
+    assert {*reasons_against(texts, ("en", "pt")).values()} == {"of many texts"}
 
 
 @pytest.mark.parametrize(
     ("work", "begin"),
     [
         (lambda: choose_texts(TEXTS, [], 40, None), "Comparing with held-out texts: 1 of "),
-        (lambda: judged(dict(zip(TEXTS, TEXTS, strict=True)), ("en", "pt")), "Filtering: 1 of "),
+        (
+            lambda: reasons_against(dict(zip(TEXTS, TEXTS, strict=True)), ("en", "pt")),
+            "Filtering: 1 of ",
+        ),
     ],
 )
 def test_a_long_step_tells_how_far_it_is(work, begin, monkeypatch, capsys):

@@ -1,22 +1,17 @@
 """Makes a small model from a teacher: a model, a program or a server that answers your texts."""
 
 import csv
-import os
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vanilla_transformer.command_line import PROGRAM, parse_options
 from vanilla_transformer.commands.files import check_languages, check_readable
 from vanilla_transformer.commands.train import set_environment
-from vanilla_transformer.distil.options import COMMAND, Options
+from vanilla_transformer.distil.options import DistilOptions
 from vanilla_transformer.files.atomic_files import check_lies_elsewhere
 from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.files.text_files import read_lines, suffix_of
-
-if TYPE_CHECKING:
-    from vanilla_transformer.distil.teachers import Teacher
 
 EXAMPLES = """
 vanilla-transformer distil runs/large texts.en --output-dir pt --source-language en \\
@@ -27,12 +22,12 @@ vanilla-transformer distil http://localhost:8080/v1 po/*.po --teacher-model NAME
 """
 
 
-def parse(words: Sequence[str]) -> tuple[Options, Sequence[str]]:
+def parse(words: Sequence[str]) -> tuple[DistilOptions, Sequence[str]]:
     """Reads the options of the subcommand; the model card shows the words."""
-    return parse_options("distil", __doc__, EXAMPLES, Options, words), words
+    return parse_options("distil", __doc__, EXAMPLES, DistilOptions, words), words
 
 
-def check(options: tuple[Options, Sequence[str]]) -> None:
+def check(options: tuple[DistilOptions, Sequence[str]]) -> None:
     """Checks paths and languages."""
     given, _ = options
     check_readable(*given.files, given.test, given.prompt)
@@ -42,31 +37,22 @@ def check(options: tuple[Options, Sequence[str]]) -> None:
         check_languages(model, *given.languages)
 
 
-def run(options: tuple[Options, Sequence[str]]) -> None:
+def run(options: tuple[DistilOptions, Sequence[str]]) -> None:
     """Distils the teacher, and prints the report."""
     set_environment()
-    from vanilla_transformer.distil.distillation import distil
+    from vanilla_transformer.distil.distillation import distil, try_out
+    from vanilla_transformer.distil.report import describe_report
+    from vanilla_transformer.distil.teachers import open_teacher
 
     given, words = options
-    command = (PROGRAM, "distil", *words)
-    for line in distil(given, open_teacher(given), read_texts(given.files), command):
+    teacher, texts = open_teacher(given), read_texts(given.files)
+    if given.dry_run:
+        lines = try_out(given, teacher, texts)
+    else:
+        report = distil(given, teacher, texts, (PROGRAM, "distil", *words))
+        lines = chain(describe_report(report), [f"The model to use: {given.student}"])
+    for line in lines:
         print(line)
-
-
-def open_teacher(options: Options) -> "Teacher":
-    """Opens the teacher that the options name."""
-    from vanilla_transformer.distil import teachers
-
-    name, server = options.teacher, (options.timeout, options.parallel)
-    if options.kind == "command":
-        return teachers.CommandTeacher(shlex.split(name[len(COMMAND) :]), options.timeout)
-    if options.kind == "chat":
-        key, prompt = os.environ.get("OPENAI_API_KEY", ""), options.read_prompt()
-        return teachers.ChatTeacher(str(options.teacher_model), prompt, name, key, *server)
-    if options.kind == "translate":
-        key, address = os.environ.get("LIBRETRANSLATE_API_KEY", ""), name.removesuffix("/translate")
-        return teachers.LibreTranslateTeacher(*options.languages, address, key, *server)
-    return teachers.ModelTeacher(options.models, *options.languages)
 
 
 def read_texts(files: Iterable[str]) -> Iterator[str]:

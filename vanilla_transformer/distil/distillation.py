@@ -1,29 +1,28 @@
-"""Distils a teacher into a small model: its labels, the training, and the report.
+"""Distils a teacher into a small model: labels, a training, and a report.
 
-All is in the output directory: `labels` (the journal of the teacher's answers, and a table of pairs
-for each split), `model`, and `report.json`.
+The output directory holds everything: `labels` (the journal of the teacher's answers, and the pairs
+of each split), `model`, and `report.json`.
 """
 
 import json
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from itertools import chain
+from math import ceil
 from time import monotonic
-from typing import Any
 
 from vanilla_transformer.columns import references_of
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data
-from vanilla_transformer.distil.filters import judged
-from vanilla_transformer.distil.labels import Labels, choose_texts
-from vanilla_transformer.distil.options import Options
-from vanilla_transformer.distil.report import describe_report, make_report, write_card
+from vanilla_transformer.distil.filters import reasons_against
+from vanilla_transformer.distil.journal import Journal, are_too_many, describe_use
+from vanilla_transformer.distil.options import DistilOptions
+from vanilla_transformer.distil.report import Report, make_report, write_report
+from vanilla_transformer.distil.sampling import choose_texts
 from vanilla_transformer.distil.teachers import Teacher
-from vanilla_transformer.files.atomic_files import LOCK, check_output_directory, write_atomic
+from vanilla_transformer.files.atomic_files import LOCK, write_atomic
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.files.file_contents import content_digest
 from vanilla_transformer.files.text_files import as_cell
-from vanilla_transformer.language_tags import Languages
 from vanilla_transformer.progress import print_message
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.arguments import RunArguments
@@ -31,144 +30,149 @@ from vanilla_transformer.training.metrics import as_lists
 
 LAYERS = {"encoder_layers": 6, "decoder_layers": 2}
 _TRIED = 20  # texts of a dry run
-_MOST_PHRASES = 0.1  # share of texts of several words, below which tokens are characters
+_WORD_LIST_SHARE = 0.1
+"""If a smaller share of the texts has several words, tokens are characters."""
+
+Pairs = Sequence[tuple[str, str]]
 
 
 def distil(
-    options: Options, teacher: Teacher, texts: Iterable[str], command: Sequence[str]
-) -> Iterator[str]:
-    """Distils a teacher, and yields lines for people; a run that was interrupted goes on.
+    options: DistilOptions, teacher: Teacher, texts: Iterable[str], command: Sequence[str]
+) -> Report:
+    """Distils a teacher; a run that was interrupted goes on.
 
-    The model card shows the words of the command.
+    Args:
+        command: The words of the command, for the model card.
     """
-    folder = options.folder / "labels"
     with locked_directory(options.folder, True):
-        labels = _open_labels(options, teacher, folder)
-        references = {} if options.test is None else _read_test(options.test, options.languages)
-        splits, others = choose_texts(texts, [*references], options.held_out, options.max_texts)
-        counts = {name: len(split) for name, split in splits.items()} | others
-        print_message(f"Texts: {', '.join(f'{name} {n:,}' for name, n in counts.items())}.")
-        wanted = [text for split in splits.values() for text in split]
-        if options.dry_run:
-            yield from _try_out(labels, wanted)
-            return
-        try:
-            labels.ask(wanted)
-        except KeyboardInterrupt:
-            saved = f"{len(labels.answers):,} of {len(wanted):,} answers are saved"
-            print_message(f"{saved}: the same command goes on from there.")
-            raise
-        answers = {text: labels.answers[text] for text in wanted if text in labels.answers}
-        reasons = judged(answers, options.languages)
-        accepted = {
-            name: [(text, answers[text]) for text in split if reasons.get(text) == ""]
-            for name, split in splits.items()
-        }
-        for name, rows in {**accepted, "failed": [*labels.failed.items()]}.items():
-            _write_rows(folder / f"{name}.tsv", rows)
-        _check_answers(labels, len(wanted), len(answers), accepted)
-        model = _train(options, accepted, command)
-        references = references or {text: [answer] for text, answer in accepted["test"]}
-        report = make_report(options, labels, model, references)
-        dropped = {text: (reason, answers[text]) for text, reason in reasons.items() if reason}
-        report |= {"texts": counts, "failed": labels.failed, "dropped": dropped}
-        report_file = options.folder / "report.json"
-        write_atomic(report_file, json.dumps(report, indent=1, ensure_ascii=False))
-        write_card(report, model)
-        yield from describe_report(report)
-        yield f"The model to use: {model}"
+        journal, references = _open_journal(options, teacher), _read_test(options)
+        splits, counts = choose_texts(texts, [*references], options.held_out, options.max_texts)
+        pairs, dropped = _label(options, journal, splits)
+        _train(options, pairs, command)
+        references = references or {text: [label] for text, label in pairs["test"]}
+        report = make_report(options, journal, references, counts, dropped)
+        write_report(report, options)
+    return report
 
 
-def _open_labels(options: Options, teacher: Teacher, folder: Path) -> Labels:
-    """Opens the labels of a teacher, which no other teacher may extend, in a directory of it."""
+def try_out(options: DistilOptions, teacher: Teacher, texts: Iterable[str]) -> Iterator[str]:
+    """Asks for a few texts; yields them with their answers, and the time and cost of all texts."""
+    with locked_directory(options.folder, True):
+        journal, references = _open_journal(options, teacher), _read_test(options)
+        splits, _ = choose_texts(texts, [*references], options.held_out, options.max_texts)
+        left = journal.missing(chain(*splits.values()))
+        some = left[:: max(1, len(left) // _TRIED)][:_TRIED]
+        before, began = journal.tokens, monotonic()
+        journal.ask_once(some)
+        seconds, share = monotonic() - began - teacher.start, len(left) / max(1, len(some))
+    for text in some:
+        failed = f"(failed: {journal.failed.get(text)})"
+        yield f"{text}\t{journal.answers.get(text, failed)}"
+    seconds = share * max(0.0, seconds) + teacher.start * ceil(len(left) / teacher.chunk)
+    paid = [share * (now - then) for now, then in zip(journal.tokens, before, strict=True)]
+    needs = ", ".join([f"{seconds / 60:,.1f} minutes", *describe_use(paid, journal.cost(paid))])
+    yield f"{len(left):,} texts: {needs}. The answers above are saved."
+
+
+# The labels ---------------------------------------------------------------------------------------
+
+
+def _open_journal(options: DistilOptions, teacher: Teacher) -> Journal:
+    """Opens the journal of a teacher, in its own directory or in an empty one."""
+    folder = options.folder / "labels"
     identity, record = json.dumps(options.identity(), indent=1), folder / "teacher.json"
-    files = [path for path in options.folder.rglob("*") if path.is_file() and path.name != LOCK]
-    if files and not (record.is_file() and record.read_text(encoding="utf-8") == identity):
-        whose = f"{str(files[0])!r} is of another teacher, or yours"
+    is_own = record.is_file() and record.read_text(encoding="utf-8") == identity
+    files = (path for path in options.folder.rglob("*") if path.is_file() and path.name != LOCK)
+    if not is_own and (other := next(files, None)):
+        whose = f"{str(other)!r} is of another teacher, or of no distillation"
         raise ValueError(f"{whose}: choose another directory.")
     folder.mkdir(exist_ok=True)
     write_atomic(record, identity)
     marks = not teacher.keeps_parts and all(options.languages)
-    return Labels(folder / "answers.jsonl", teacher, marks, options.price)
+    return Journal(folder / "answers.jsonl", teacher, marks, options.price)
 
 
-def _read_test(path: str, languages: Languages) -> dict[str, list[str]]:
-    """Returns the references of each text of a test."""
-    entry = {"test": path, **({"languages": languages} if all(languages) else {})}
-    rows = load_parallel_data(DataArguments(corpora=[json.dumps(entry)])).splits["test"]
+def _read_test(options: DistilOptions) -> dict[str, list[str]]:
+    """Returns the references by people of each text of the test, if there are any."""
     references: dict[str, list[str]] = {}
+    if options.test is None:
+        return references
+    languages = {"languages": options.languages} if all(options.languages) else {}
+    data = DataArguments(corpora=[json.dumps({"test": options.test, **languages})])
+    rows = load_parallel_data(data).splits["test"]
     for source, own in zip(rows["source"], as_lists(references_of(rows)), strict=True):
         references.setdefault(" ".join(source.split()), []).extend(own)
     return references
 
 
-def _write_rows(path: Path, rows: Iterable[tuple[str, str]]) -> None:
-    cells = ((source, as_cell(target.strip())) for source, target in rows)
-    write_atomic(path, "".join(f"{source}\t{target}\n" for source, target in cells))
+def _label(
+    options: DistilOptions, journal: Journal, splits: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, Pairs], dict[str, tuple[str, str]]]:
+    """Labels the texts, and writes the pairs of each split.
 
-
-def _try_out(labels: Labels, wanted: Sequence[str]) -> Iterator[str]:
-    """Asks a few texts; yields them with their answers, and what all would take."""
-    left = [text for text in wanted if text not in labels.answers]
-    some, before, began = left[:: max(1, len(left) // _TRIED)][:_TRIED], labels.tokens, monotonic()
-    labels.ask(some)
-    share = len(left) / max(1, len(some))
-    minutes = (monotonic() - began) * share / 60
-    for text in some:
-        failed = f"(failed: {labels.failed.get(text)})"
-        yield f"{text}\t{labels.answers.get(text, failed)}"
-    paid = [share * (now - then) for now, then in zip(labels.tokens, before, strict=True)]
-    cost = labels.cost(paid)
-    yield f"{len(left):,} texts: {minutes:,.1f} minutes{cost}. The answers above are saved."
-
-
-def _check_answers(
-    labels: Labels, num_texts: int, num_answers: int, accepted: Mapping[str, Sequence[Any]]
-) -> None:
-    """Ends where a teacher fails too often, or where nothing is left to learn from."""
-    if labels.has_failed(num_texts) or num_answers + len(labels.failed) < num_texts:
+    Returns:
+        The texts and labels of each split, and the reason and answer of each dropped text.
+    """
+    texts = [*chain(*splits.values())]
+    try:
+        journal.ask(texts)
+    except KeyboardInterrupt:
+        saved = f"{len(journal.answers):,} of {len(texts):,} answers are saved"
+        print_message(f"{saved}: the same command goes on from there.")
+        raise
+    answers = {text: journal.answers[text] for text in texts if text in journal.answers}
+    reasons = reasons_against(answers, options.languages)
+    labels = {text: answer for text, answer in answers.items() if text not in reasons}
+    pairs: dict[str, Pairs] = {
+        name: [(text, labels[text]) for text in split if text in labels]
+        for name, split in splits.items()
+    }
+    for name, rows in {**pairs, "failed": [*journal.failed.items()]}.items():
+        cells = ((source, as_cell(target.strip())) for source, target in rows)
+        content = "".join(f"{source}\t{target}\n" for source, target in cells)
+        write_atomic(options.folder / "labels" / f"{name}.tsv", content)
+    if are_too_many(len(texts) - len(answers), len(texts)):
         raise ValueError(
-            f"{labels.describe_failures()} That is too many: {num_answers:,} of {num_texts:,} "
+            f"{journal.describe_failures()} That is too many: {len(answers):,} of {len(texts):,} "
             "texts have an answer. They are saved, and the same command goes on from there."
         )
-    if empty := [name for name, rows in accepted.items() if not rows]:
+    if empty := [name for name, rows in pairs.items() if not rows]:
         raise ValueError(f"No answer is left for {empty[0]}: `--dry-run` shows some.")
+    return pairs, {text: (reason, answers[text]) for text, reason in reasons.items()}
 
 
 # The training -------------------------------------------------------------------------------------
 
 
-def _train(
-    options: Options, accepted: Mapping[str, Sequence[tuple[str, str]]], command: Sequence[str]
-) -> Path:
-    """Trains the model; a training on other labels or with other options begins anew."""
-    model, record = options.folder / "model", options.folder / "training.json"
-    files = {
-        name: str(options.folder / "labels" / f"{name}.tsv") for name in ("train", "validation")
-    }
+def _train(options: DistilOptions, pairs: Mapping[str, Pairs], command: Sequence[str]) -> None:
+    """Trains the model, or goes on with its training if labels and options are the same.
+
+    The record of a training holds what decides it: options and contents, but no paths.
+    """
+    model, record = options.student, options.folder / "training.json"
+    names = ("train", "validation")
+    files = {name: str(options.folder / "labels" / f"{name}.tsv") for name in names}
     given = dict(
-        output_dir=str(model),
-        corpora=[json.dumps({"name": "labels", "filters": False, **files})],
         source_language=options.source_language,
         target_language=options.target_language,
-        metrics=options.scores,
+        metrics=options.chosen_metrics,
         generation_num_beams=1,
-        resume_from_checkpoint="True",
         **LAYERS,
         size=options.size,
         minutes=options.minutes,
         seed=options.seed,
     )
-    pairs = accepted["train"]
-    if sum(" " in text for text, _ in pairs) < _MOST_PHRASES * len(pairs):
+    if sum(" " in text for text, _ in pairs["train"]) < _WORD_LIST_SHARE * len(pairs["train"]):
         given["tokenizer_kind"] = "char"
     made_from = json.dumps([given, *map(content_digest, files.values())], indent=1)
-    if record.is_file() and record.read_text(encoding="utf-8") != made_from:
-        check_output_directory(str(model), overwrite=True)
-        print_message("The labels or the options have changed: the model is trained anew.")
-        shutil.rmtree(model, ignore_errors=True)
+    if model.exists() and record.read_text(encoding="utf-8") != made_from:
+        raise ValueError(
+            f"{str(model)!r} was trained on other labels or with other options: delete it to train "
+            "another model with these answers, or choose another directory."
+        )
     write_atomic(record, made_from)
+    given["output_dir"], given["resume_from_checkpoint"] = str(model), "True"
+    given["corpora"] = [json.dumps({"name": "labels", "filters": False, **files})]
     arguments = RunArguments.of({k: v for k, v in given.items() if v is not None}, command)
     training_run.show_messages(arguments)
     training_run.run(arguments)
-    return model

@@ -1,4 +1,4 @@
-"""Labels that are no use: kept parts are set apart, and what a teacher spoils is dropped."""
+"""What keeps a teacher from spoiling texts: marks for kept parts, and filters of its answers."""
 
 import re
 from collections import Counter
@@ -28,15 +28,18 @@ _AROUND = regex.compile(
 _END = regex.compile(r"[.!?\u3002\uff01\uff1f\u061f\u0964][\p{Pe}\p{Pf}\"']*\Z")
 _SHORT = 0.6  # of the length of a source, below which an answer without an end is cut off
 _OF_MANY, _LETTERS = 3, 12
-"""From so many texts on, an answer of so many letters fits none of them. Chosen, not measured."""
+"""An answer of at least 12 letters that 3 or more texts share is wrong for all of them.
+
+Both numbers are chosen, not measured.
+"""
 
 
 @dataclass(frozen=True)
 class MaskedText:
     """A text as an external teacher reads it: [1] stands for its first kept part.
 
-    Of 200 texts of programs with such parts, a program that translates into Portuguese kept all in
-    183 so, in 166 with X1, and in 74 without marks; {1} and <1> were always spoilt.
+    A program that translates into Portuguese kept all such parts of 183 among 200 texts with [1],
+    of 166 with X1, and of 74 without marks. It always spoilt {1} and <1>.
     """
 
     text: str
@@ -44,14 +47,14 @@ class MaskedText:
 
     def restore(self, answer: Answer) -> Answer:
         """Puts the parts back."""
-        if answer.output is None or not self.parts:
+        if answer.text is None or not self.parts:
             return answer
         marks = re.compile("|".join(map(re.escape, self.parts)))
-        return answer._replace(output=marks.sub(lambda mark: self.parts[mark[0]], answer.output))
+        return answer._replace(text=marks.sub(lambda mark: self.parts[mark[0]], answer.text))
 
 
 def mask_parts(text: str) -> MaskedText:
-    """Sets the kept parts of a text apart."""
+    """Puts marks in the place of the kept parts of a text."""
     spans = kept_spans(text)
     free = (mark for n in range(1, len(text) + 2) if (mark := f"[{n}]") not in text)
     marks = dict(zip(free, spans, strict=False))
@@ -60,9 +63,9 @@ def mask_parts(text: str) -> MaskedText:
 
 
 def _is_chatter(source: str, answer: str, target: str | None) -> bool:
-    """Returns whether an answer speaks to somebody or refuses, or has quotes or fences around it.
+    """Returns whether an answer has a remark, a refusal, or quotes or fences around it.
 
-    An English translation may begin like that.
+    An English answer may be the translation of a remark: only what is around it counts.
     """
     patterns = [_AROUND] if (target or "").startswith("en") else [_AROUND, _OPENING]
     return any(each.match(answer) and not each.match(source) for each in patterns)
@@ -85,14 +88,14 @@ _OWN: Mapping[str, Callable[[str, str, str | None], bool]] = {
     "kept parts": _is_changed,
     "cut off": _is_cut_off,
 }
-"""The filters of answers by name, beside those of corpora; they know the target's language."""
+"""The filters of answers by name, besides the filters of corpora. They take the target language."""
 
 
-def judged(answers: Mapping[str, str], languages: Languages) -> dict[str, str]:
-    """Returns why the answer to each text is dropped; "": it is accepted.
+def reasons_against(answers: Mapping[str, str], languages: Languages) -> dict[str, str]:
+    """Returns the reason why an answer is dropped, for each text whose answer is.
 
-    Without languages, an answer may hold anything that is no chatter and no loop. With the same
-    language on both sides, it may be equal to its text.
+    Without languages, only remarks and loops are dropped. With the same language on both sides, an
+    answer may be equal to its text.
     """
     filters = {
         "language": find_spec("py3langid") is not None,
@@ -109,4 +112,4 @@ def judged(answers: Mapping[str, str], languages: Languages) -> dict[str, str]:
         return next(own, of_many) or reason_of(text, answer, languages)
 
     pairs = with_progress(answers.items(), "answers", "Filtering")
-    return {text: reason(text, answer) for text, answer in pairs}
+    return {text: why for text, answer in pairs if (why := reason(text, answer))}

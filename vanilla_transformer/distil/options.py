@@ -1,5 +1,6 @@
 """The options of a distillation; imports nothing heavy."""
 
+import os
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -17,7 +18,7 @@ COMMAND = "command:"
 
 
 @dataclass(frozen=True)
-class Options:
+class DistilOptions:
     """The options of the subcommand."""
 
     teacher: str = argument(
@@ -80,14 +81,20 @@ class Options:
         return Path(self.output_dir)
 
     @property
+    def student(self) -> Path:
+        """The directory of the model."""
+        return self.folder / "model"
+
+    @property
     def models(self) -> list[str]:
-        """The saved models that are the teacher; none: it is a program or a server."""
+        """The saved models that are the teacher. Empty: it is a program or a server."""
         return self.teacher.split(",") if self.kind == "model" else []
 
     @property
     def files(self) -> list[str]:
-        """The files of texts."""
-        return [file for name in self.texts for file in sorted(glob(name)) or [name]]
+        """The files of texts: those that exist by their names, and those that fit a pattern."""
+        found = {name: [] if os.path.exists(name) else sorted(glob(name)) for name in self.texts}
+        return [file for name, files in found.items() for file in files or [name]]
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
@@ -95,12 +102,12 @@ class Options:
         return self.source_language, self.target_language
 
     @property
-    def scores(self) -> list[str]:
-        """The metrics that are given, or those of the task."""
+    def chosen_metrics(self) -> list[str]:
+        """The metrics that are given, or the default ones of the task."""
         return self.metrics or (["chrf", "bleu"] if self.target_language else ["mismatch", "cer"])
 
     def identity(self) -> dict[str, Any]:
-        """Returns what tells the teacher from others, whose answers lie elsewhere."""
+        """Returns what identifies the teacher; answers of another one lie in another directory."""
         weights = (path for name in self.models for path in sorted(Path(name).glob(WEIGHTS[0])))
         identity: dict[str, Any] = {"teacher": self.teacher, "languages": self.languages}
         identity |= {"weights": list(map(content_digest, weights))}

@@ -1,4 +1,4 @@
-"""Teachers: what answers texts, each with an output or the reason why there is none."""
+"""Teachers: models, programs and servers that answer texts."""
 
 import os
 import shlex
@@ -7,11 +7,14 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from queue import SimpleQueue
 from subprocess import PIPE, Popen, TimeoutExpired
 from threading import Thread
-from typing import Any, NamedTuple, cast
+from time import monotonic
+from typing import NamedTuple, cast
 
+from vanilla_transformer.distil.options import COMMAND, DistilOptions
 from vanilla_transformer.files.text_files import short_line
 from vanilla_transformer.inference.translator import TEXTS_PER_CHUNK, Translator
 
@@ -20,15 +23,15 @@ _LONGEST_REASON = 200
 
 
 class Answer(NamedTuple):
-    """What a teacher says to a text.
+    """The answer of a teacher to a text.
 
     Attributes:
-        output: None: the teacher has failed.
-        reason: Why it has failed.
+        text: The answer. None: the teacher has failed.
+        reason: The reason of the failure.
         tokens: The numbers of input and output tokens, if they are paid for.
     """
 
-    output: str | None
+    text: str | None
     reason: str = ""
     tokens: tuple[int, int] = (0, 0)
 
@@ -38,11 +41,12 @@ class Teacher(ABC):
 
     Attributes:
         chunk: The most texts of a call.
+        start: Seconds that each call takes besides its texts.
         keeps_parts: Whether kept parts are safe with it; otherwise it reads marks in their place.
         is_remote: Whether each answer is a request, which may cost something.
     """
 
-    chunk = TEXTS_PER_CHUNK
+    chunk, start = TEXTS_PER_CHUNK, 0.0
     keeps_parts = is_remote = False
 
     @abstractmethod
@@ -68,9 +72,9 @@ class ModelTeacher(Teacher):
 class CommandTeacher(Teacher):
     """A program that writes a line for each line that it reads.
 
-    Each chunk goes to a process of its own. Where that dies, hangs, or writes another number of
-    lines, the halves of the chunk are tried, down to single lines. What the program writes without
-    any line is a banner, which is taken off.
+    Each chunk goes to a process of its own. If the process dies, hangs, or writes another number of
+    lines, the halves of the chunk are tried, down to single lines. A program's output for empty
+    input is a banner, which is removed.
     """
 
     chunk = 512
@@ -78,12 +82,14 @@ class CommandTeacher(Teacher):
     def __init__(self, words: Sequence[str], timeout: float) -> None:
         self._words, self._timeout = words, timeout
         self._late, self._banner = f"no answer within {timeout:g} seconds", list[str]()
+        began = monotonic()
         self._banner, problem = self._run([])
+        self.start = monotonic() - began
         if problem == self._late:
             raise ValueError(f"{shlex.join(words)} does not end when its input ends: {problem}.")
 
     def answer(self, texts: Sequence[str]) -> Iterator[list[tuple[int, Answer]]]:
-        """Runs the program on all texts, and on parts of them where it fails."""
+        """Runs the program on all texts; if it fails, on parts of them."""
         waiting = [range(len(texts))]
         while waiting:
             part = waiting.pop()
@@ -98,7 +104,7 @@ class CommandTeacher(Teacher):
                 waiting += [part[len(part) // 2 :], part[: len(part) // 2]]
 
     def _run(self, lines: Sequence[str]) -> tuple[list[str], str]:
-        """Returns the lines that a process writes, and what was wrong with it; "": nothing."""
+        """Returns the lines that a process writes, and its problem; "": it has none."""
         content = "".join(f"{line}\n" for line in lines).encode()
         with Popen(
             self._words, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
@@ -121,20 +127,35 @@ class CommandTeacher(Teacher):
         return answers[begin if answers[:begin] == self._banner else 0 :], ""
 
 
+@dataclass(frozen=True)
+class Server:
+    """A server that answers requests."""
+
+    address: str
+    key: str  # "": it needs none
+    timeout: float  # seconds for a request
+    parallel: int  # requests at the same time
+
+
 class EndpointTeacher(Teacher):
-    """A server that answers requests, several at a time; the package openai sends them."""
+    """A server as a teacher; the package openai sends the requests."""
 
     chunk, is_remote = 64, True
 
-    def __init__(self, address: str, key: str, timeout: float, parallel: int) -> None:
+    def __init__(self, server: Server) -> None:
         import openai
 
-        self._key, self._parallel = key, parallel
+        self._key, self._parallel = server.key, server.parallel
         self._lasting: tuple[type[Exception], ...] = (
-            *(openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError),
+            openai.AuthenticationError,
+            openai.PermissionDeniedError,
+            openai.NotFoundError,
         )
         self.client = openai.OpenAI(
-            base_url=address, api_key=key or "none", timeout=timeout, max_retries=_RETRIES
+            base_url=server.address,
+            api_key=server.key or "none",
+            timeout=server.timeout,
+            max_retries=_RETRIES,
         )
 
     @abstractmethod
@@ -142,7 +163,7 @@ class EndpointTeacher(Teacher):
         """Sends one request; may raise any error."""
 
     def answer(self, texts: Sequence[str]) -> Iterator[list[tuple[int, Answer]]]:
-        """Sends the requests from threads that end with the program, so that Ctrl-C does, too."""
+        """Sends the requests from daemon threads, which Ctrl-C does not wait for."""
         waiting, done = deque(enumerate(texts)), SimpleQueue[tuple[int, Answer | Exception]]()
 
         def work() -> None:
@@ -163,14 +184,14 @@ class EndpointTeacher(Teacher):
             waiting.clear()
 
     def _ask(self, text: str) -> Answer | Exception:
-        """Returns an answer, or an error that every text would have."""
+        """Returns an answer, or an error that ends the work, because every text would have it."""
         try:
             answer = self.request(text)
         except self._lasting as error:
             return error
-        except Exception as error:  # whatever the server has sent, the other texts go on
+        except Exception as error:  # one text fails; the other texts go on
             return Answer(None, self._reason(error))
-        is_empty = answer.output is not None and not answer.output.strip()
+        is_empty = answer.text is not None and not answer.text.strip()
         return Answer(None, "an empty answer", answer.tokens) if is_empty else answer
 
     def _reason(self, error: Exception) -> str:
@@ -182,8 +203,8 @@ class EndpointTeacher(Teacher):
 class ChatTeacher(EndpointTeacher):
     """A language model behind an address of OpenAI's form."""
 
-    def __init__(self, model: str, prompt: str, *server: Any) -> None:
-        super().__init__(*server)
+    def __init__(self, model: str, prompt: str, server: Server) -> None:
+        super().__init__(server)
         self._model, self._prompt = model, prompt
 
     def request(self, text: str) -> Answer:
@@ -204,8 +225,8 @@ class ChatTeacher(EndpointTeacher):
 class LibreTranslateTeacher(EndpointTeacher):
     """A server of LibreTranslate's form."""
 
-    def __init__(self, source: str | None, target: str | None, *server: Any) -> None:
-        super().__init__(*server)
+    def __init__(self, source: str | None, target: str | None, server: Server) -> None:
+        super().__init__(server)
         self._fields = {"source": source or "auto", "target": target, "format": "text"}
         self._fields |= {"api_key": self._key} if self._key else {}
 
@@ -213,3 +234,18 @@ class LibreTranslateTeacher(EndpointTeacher):
         """Asks for one translation."""
         reply = self.client.post("/translate", cast_to=object, body={**self._fields, "q": text})
         return Answer(cast(dict[str, str], reply)["translatedText"])
+
+
+def open_teacher(options: DistilOptions) -> Teacher:
+    """Opens the teacher that the options name."""
+    name = options.teacher
+    if options.kind == "model":
+        return ModelTeacher(options.models, *options.languages)
+    if options.kind == "command":
+        return CommandTeacher(shlex.split(name[len(COMMAND) :]), options.timeout)
+    is_chat, address = options.kind == "chat", name.removesuffix("/translate")
+    key = os.environ.get("OPENAI_API_KEY" if is_chat else "LIBRETRANSLATE_API_KEY", "")
+    server = Server(address, key, options.timeout, options.parallel)
+    if is_chat:
+        return ChatTeacher(str(options.teacher_model), options.read_prompt(), server)
+    return LibreTranslateTeacher(*options.languages, server)
