@@ -94,7 +94,7 @@ def test_a_name_of_code_stays(translator, code, key):
 )
 def test_a_tag_stays_around_a_placeholder(translator, source, expected):
     marked = MarkedText.of(split_text(source))
-    output = translator.translate(marked.text, tgt_lang="de", return_links=True)
+    output = translator.translate(marked.plain, tgt_lang="de", return_links=True)
     assert place_tags(marked, output.text, output.links).write() == expected
 
 

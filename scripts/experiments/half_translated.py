@@ -90,7 +90,7 @@ def finished(
     )
     planned = plan_marked(translator, marked, options, memories, marks_doubt)
     outputs = [row[0] for row in translator.run(planned.job)]
-    return [text.text for text in planned.place_tags(outputs)]
+    return [text.plain for text in planned.place_tags(outputs)]
 
 
 def main(argv: Sequence[str] | None = None) -> None:

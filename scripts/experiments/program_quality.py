@@ -62,7 +62,7 @@ def read_rows(model: Translator, paths: Sequence[Path], language: str, most: int
     texts = planned.place_tags(outputs)
     for output, text, (_, target) in zip(outputs, texts, pairs, strict=True):
         if output.features:
-            chrf = metric.sentence_score(text.text, [target]).score
+            chrf = metric.sentence_score(text.plain, [target]).score
             mean = float(np.mean(output.token_scores or [0.0]))
             yield Row(output.features, chrf, language, mean)
 

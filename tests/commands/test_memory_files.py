@@ -246,7 +246,7 @@ def plural_file(rule, *forms):
 )
 def test_a_plural_form_is_stored_for_its_numbers(stored, asked, found):
     memory, document = Memory(plural_file(*stored).pairs), plural_file(asked)
-    pairs = [memory.exact(row.text.text, row.context) for row in document.rows]
+    pairs = [memory.exact(text.marked.plain, text.context) for text in document.texts]
     assert [pair and pair.target for pair in pairs] == found
 
 
@@ -317,7 +317,7 @@ def test_texts_of_json_are_known_by_their_names(tmp_path, existing, new, expecte
     old, existing, new = (str(tmp_path / name) for name in files)
     document = read_document(new, (tmp_path / "new.json").read_bytes())
     former, _ = read_versions(old, existing, document)
-    assert [found and found.text for found in former] == expected
+    assert [found and found.plain for found in former] == expected
 
 
 ANDROID = (
@@ -351,7 +351,7 @@ def test_texts_of_xml_with_names_are_known_by_these(tmp_path, name, old, existin
     for path, content in zip(paths, (old, existing), strict=True):
         path.write_text(content, "utf-8")
     former, _ = read_versions(*map(str, paths), read_document(name, old.encode()))
-    texts = [kept.text for kept in former]
+    texts = [kept.plain for kept in former]
     assert texts == (["a", "b"] if "resx" in name else ["O\n!", "S", "Open", "G", "a", "b"])
 
 
@@ -619,7 +619,7 @@ def test_former_versions_whose_parts_are_in_another_order_fit_together(tmp_path)
                 packed.writestr(f"word/{name}.xml", form.format(parts[name][number % 2]))
     old, existing, new = (str(tmp_path / f"{number}.docx") for number in range(3))
     former, _ = read_versions(old, existing, read_document(new, (tmp_path / "2.docx").read_bytes()))
-    assert [kept.text for kept in former] == ["Hund", "Katze"]
+    assert [kept.plain for kept in former] == ["Hund", "Katze"]
 
 
 def test_a_link_of_a_former_docx_is_that_of_the_new_one(trained, tmp_path):

@@ -148,7 +148,9 @@ def test_outputs_of_low_quality_are_marked_in_documents(
     translate([*words, "--fuzzy-below", "50"])
     text = written.read_text(encoding="utf-8")
     assert (text.count(good), text.count(bad)) == (1, 1)
-    assert [text.text for text in read_document(name, written.read_bytes()).texts] == [GARBLED]
+    assert [text.marked.plain for text in read_document(name, written.read_bytes()).texts] == [
+        GARBLED
+    ]
     translate([*words, "--overwrite"])
     assert not read_document(name, written.read_bytes()).texts
 

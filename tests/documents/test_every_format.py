@@ -309,7 +309,8 @@ def test_texts_alone_change(suffix):
         if suffix not in TWO_LANGUAGES:
             assert parts(document.write(unchanged(document))) == parts(source)
         outputs = [
-            TextTranslation(capitals(text.text), text.tags, text.edges) for text in document.texts
+            TextTranslation(capitals(marked.plain), marked.tags, marked.edges)
+            for marked in (text.marked for text in document.texts)
         ]
         expected = build(suffix, seed, is_translated=True)
         assert parts(document.write(outputs)) == parts(expected)
@@ -327,9 +328,9 @@ def mixed_words(random, words):
 
 def translated(marked, random, change):
     """An output with the tags of its source, line by line."""
-    sources = [match.span() for match in re.finditer(r"\S+", marked.text)]
+    sources = [match.span() for match in re.finditer(r"\S+", marked.plain)]
     output, spans, aligned = "", [], []
-    for number, line in enumerate(marked.text.split("\n")):
+    for number, line in enumerate(marked.plain.split("\n")):
         output += "\n" * bool(number)
         for word, text in change(random, line.split()):
             spans.append((len(output), len(output) + len(text)))
@@ -344,9 +345,9 @@ def test_other_outputs_keep_what_is_no_text(suffix, change):
     for seed in range(15):
         random = Random(seed)
         document = read_document(f"a{suffix}", build(suffix, seed, is_translated=False))
-        outputs = [translated(text, random, change) for text in document.texts]
+        outputs = [translated(text.marked, random, change) for text in document.texts]
         for before, text in zip(document.texts, outputs, strict=True):
-            assert Counter(tag.text for tag in before.tags) == Counter(
+            assert Counter(tag.text for tag in before.marked.tags) == Counter(
                 tag.text for tag in text.tags
             )
         written = document.write(outputs, "de")
@@ -355,7 +356,7 @@ def test_other_outputs_keep_what_is_no_text(suffix, change):
         if change is reversed_words and suffix not in TWO_LANGUAGES:
             assert len(again.texts) == len(document.texts)
             for before, text in zip(document.texts, again.texts, strict=True):
-                assert sorted(before.text.split()) == sorted(text.text.split())
+                assert sorted(before.marked.plain.split()) == sorted(text.marked.plain.split())
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
@@ -373,7 +374,8 @@ def test_a_damaged_file_is_refused_by_its_name_or_written(suffix):
                 continue
             raise
         outputs = [
-            TextTranslation(capitals(text.text), text.tags, text.edges) for text in document.texts
+            TextTranslation(capitals(marked.plain), marked.tags, marked.edges)
+            for marked in (text.marked for text in document.texts)
         ]
         document.write(outputs, "de")
 
@@ -441,11 +443,11 @@ def test_what_a_model_does_to_placeholders_is_put_right(suffix, placeholders, ch
         translated = translate_document(changing, document)
         for text, written in zip(document.texts, translated.written, strict=True):
             if written is not None:
-                assert sorted(PLACEHOLDER.findall(re.sub(r"\d\$", "", written.text))) == sorted(
-                    PLACEHOLDER.findall(re.sub(r"\d\$", "", text.text))
+                assert sorted(PLACEHOLDER.findall(re.sub(r"\d\$", "", written.plain))) == sorted(
+                    PLACEHOLDER.findall(re.sub(r"\d\$", "", text.marked.plain))
                 )
-                assert values(written.text) == values(text.text)
-                tags = [sorted(tag.text for tag in side.tags) for side in (text, written)]
+                assert values(written.plain) == values(text.marked.plain)
+                tags = [sorted(tag.text for tag in side.tags) for side in (text.marked, written)]
                 assert tags[0] == tags[1]
         read_document(f"a{suffix}", translated.content)
 
@@ -462,7 +464,9 @@ def test_what_a_model_does_to_placeholders_is_put_right(suffix, placeholders, ch
 )
 def test_characters_that_no_text_has_stay(name, source):
     document = read_document(name, source.encode())
-    outputs = [replace(text, text=text.text.replace("dog", "cat")) for text in unchanged(document)]
+    outputs = [
+        replace(text, plain=text.plain.replace("dog", "cat")) for text in unchanged(document)
+    ]
     assert document.write(outputs).decode() == source.replace("dog", "cat")
 
 

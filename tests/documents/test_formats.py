@@ -185,7 +185,7 @@ TIMES = ["00:00:01,000 --> 00:00:02,500", "00:00:03,000 --> 00:00:04,000"]
 def test_cues_end_where_the_next_one_begins(lines, texts, line_break):
     source = line_break.join(lines)
     document = read_document("a.srt", source.encode())
-    assert [text.text for text in document.texts] == texts
+    assert [text.marked.plain for text in document.texts] == texts
     assert document.write(unchanged(document)).decode() == source
     expected = source.upper() if texts else source
     assert in_capitals(document).decode() == expected
@@ -195,13 +195,16 @@ def test_cues_end_where_the_next_one_begins(lines, texts, line_break):
 def test_a_tag_of_webvtt_that_is_text_stays_text(written):
     source = f"WEBVTT\n\n00:01.000 --> 00:02.000\nwrite {written} there\n"
     document = read_document("a.vtt", source.encode())
-    outputs = [replace(text, text=text.text.replace("w", "W")) for text in unchanged(document)]
+    outputs = [replace(text, plain=text.plain.replace("w", "W")) for text in unchanged(document)]
     assert document.write(outputs).decode() == source.replace("w", "W")
 
 
 def test_notes_and_names_of_webvtt_stay():
     source = f"WEBVTT\n\n{TIMES[0]}\na\n\nNOTE b\n\nc\n{TIMES[1]}\nd\n".replace(",", ".")
-    assert [text.text for text in read_document("a.vtt", source.encode()).texts] == ["a", "d"]
+    assert [text.marked.plain for text in read_document("a.vtt", source.encode()).texts] == [
+        "a",
+        "d",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -350,7 +353,7 @@ SDT = "<w:sdt><w:sdtPr><w:tag/></w:sdtPr><w:sdtContent>{}</w:sdtContent></w:sdt>
 def test_paragraphs_of_docx(paragraph, texts, expected):
     content = docx(f'<w:p w:rsidR="1">{paragraph}</w:p><w:sectPr/>')
     document = read_document("a.docx", content)
-    assert [text.text for text in document.texts] == texts
+    assert [text.marked.plain for text in document.texts] == texts
     assert members(document.write(unchanged(document))) == members(content)
     written = in_capitals(document)
     assert [each[:2] for each in members(written)] == [each[:2] for each in members(content)]
@@ -388,14 +391,15 @@ def test_codes_of_random_documents_are_neither_lost_nor_doubled():
         document = read_document("a.docx", content)
         assert member(document.write(unchanged(document))) == member(content)
         outputs = []
-        for marked in document.texts:
-            lines = [" ".join(random.choices("xyz", k=3)) for _ in marked.text.split("\n")]
+        for text in document.texts:
+            lines = [" ".join(random.choices("xyz", k=3)) for _ in text.marked.plain.split("\n")]
             output = "\n".join(lines)
             sides = [
-                [m.span() for m in re.finditer(r"\S+", text)] for text in (marked.text, output)
+                [m.span() for m in re.finditer(r"\S+", side)]
+                for side in (text.marked.plain, output)
             ]
             aligned = random.choices(range(len(sides[0])), k=len(sides[1]))
-            outputs.append(place_tags(marked, output, TokenLinks(*sides, aligned)))
+            outputs.append(place_tags(text.marked, output, TokenLinks(*sides, aligned)))
         written = member(document.write(outputs))
         assert counts(written) == counts(member(content))
         ends = "".join(re.findall(r'fldCharType="([be])', written))
@@ -407,7 +411,7 @@ def test_codes_of_random_documents_are_neither_lost_nor_doubled():
 def test_tags_of_runs_are_pairs():
     content = docx(f"<w:p>{run('a ')}{run('big', BOLD)}{run(' dog runs')}</w:p>")
     document = read_document("a.docx", content)
-    ((first, second),) = [text.tags for text in document.texts]
+    ((first, second),) = [text.marked.tags for text in document.texts]
     assert (first.position, first.kind) == (2, "begin")
     assert (second.position, second.kind) == (5, "end")
     moved = replace(first, position=9), replace(second, position=14)
@@ -439,7 +443,11 @@ def test_odt_and_pptx():
     )
     content = packed(content_xml=odt, meta_xml="<text:p>meta</text:p>")
     document = read_document("a.odt", content)
-    assert [text.text for text in document.texts] == ["head", "note", "a big   dog\nruns \u20ac."]
+    assert [text.marked.plain for text in document.texts] == [
+        "head",
+        "note",
+        "a big   dog\nruns \u20ac.",
+    ]
     assert members(document.write(unchanged(document))) == members(content)
     for word in ("head", "note", "runs"):
         odt = odt.replace(f"{word}<", f"{word.upper()}<").replace("runs ", "RUNS ")
@@ -453,7 +461,7 @@ def test_odt_and_pptx():
     )
     content = packed(ppt__slides__slide1_xml=slide)
     document = read_document("a.pptx", content)
-    assert [text.text for text in document.texts] == ["a\ndog\non"]
+    assert [text.marked.plain for text in document.texts] == ["a\ndog\non"]
     assert member(in_capitals(document), "ppt/slides/slide1.xml") == (
         '<p:sld xmlns:p="p" xmlns:a="a"><a:p><a:pPr/><a:r><a:rPr lang="en" err="1"/><a:t>A</a:t>'
         '</a:r><a:r><a:rPr lang="en" err="1"/><a:t>\t</a:t></a:r><a:r><a:rPr lang="en" err="1"/>'
@@ -467,14 +475,17 @@ def test_codes_that_cross_elements_are_no_pair():
     unit = "<g id='1'>a<bpt id='1'/>b</g> c<ept id='1'/> d"
     content = f"<xliff><trans-unit><source>x {unit}</source></trans-unit></xliff>"
     (text,) = read_document("a.xlf", content.encode()).texts
-    assert [tag.kind for tag in text.tags] == ["begin", "empty", "end", "empty"]
+    assert [tag.kind for tag in text.marked.tags] == ["begin", "empty", "end", "empty"]
 
 
 def test_tags_that_xliff_holds_as_text():
     source = "<source>a &lt;b>big&lt;/b> dog<![CDATA[<hr>&]]></source>"
     document = read_document("a.xlf", f"<xliff><trans-unit>{source}</trans-unit></xliff>".encode())
     (text,) = document.texts
-    assert (text.text, [tag.kind for tag in text.tags]) == ("a big dog&", ["begin", "end", "empty"])
+    assert (text.marked.plain, [tag.kind for tag in text.marked.tags]) == (
+        "a big dog&",
+        ["begin", "end", "empty"],
+    )
     target = "A &lt;b&gt;BIG&lt;/b&gt; DOG&lt;hr&gt;&amp;</target>"
     assert target in in_capitals(document).decode()
 

@@ -39,18 +39,18 @@ def read_page(source):
 
 
 def texts_of(source):
-    return [marked.text for marked in read_page(source).texts]
+    return [text.marked.plain for text in read_page(source).texts]
 
 
 def shouted(source):
     """HTML whose texts are in capitals, each letter where it was."""
     page = read_page(source)
     outputs = []
-    for marked in page.texts:
-        named, names = name_tags(marked)
-        spans = [(place, place + 1) for place in range(len(named.text))]
+    for text in page.texts:
+        named, names = name_tags(text.marked)
+        spans = [(place, place + 1) for place in range(len(named.plain))]
         links = TokenLinks(spans, spans, range(len(spans)))
-        outputs.append(with_named_tags(place_tags(named, named.text.upper(), links), names))
+        outputs.append(with_named_tags(place_tags(named, named.plain.upper(), links), names))
     return page.join(outputs)
 
 
@@ -138,9 +138,9 @@ def test_text_is_found_as_browsers_find_it(source, expected):
 )
 def test_code_has_the_spaces_of_its_source(source, output, written):
     page = read_page(source)
-    (marked,) = page.texts
-    named, names = name_tags(marked)
-    spans = [[m.span() for m in re.finditer(r"\S+", x)] for x in (named.text, output)]
+    (text,) = page.texts
+    named, names = name_tags(text.marked)
+    spans = [[m.span() for m in re.finditer(r"\S+", x)] for x in (named.plain, output)]
     placed = place_tags(named, output, TokenLinks(*spans, range(len(spans[1]))))
     assert page.join([with_named_tags(placed, names)]) == written
 
@@ -160,9 +160,9 @@ def test_no_output_of_a_model_becomes_markup(pieces):
     source = "".join(pieces)
     page = read_page(source)
     output, no_links = "<script>alert('&')</script>", TokenLinks((), (), ())
-    joined = page.join([place_tags(marked, output, no_links) for marked in page.texts])
+    joined = page.join([place_tags(text.marked, output, no_links) for text in page.texts])
     assert Counter(map(str, events(joined))) == Counter(map(str, events(source)))
-    assert texts_of(page.join(unchanged(page))) == [marked.text for marked in page.texts]
+    assert texts_of(page.join(unchanged(page))) == [text.marked.plain for text in page.texts]
 
 
 TAGS = ["<p>", "</p>", "<b x='>'", "<!--", "-->", "--!>", "<script>", "</script>", "<style>"]

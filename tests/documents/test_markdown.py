@@ -80,7 +80,7 @@ def test_a_page_whose_texts_stay_is_equal_to_the_byte(source):
 
 def test_only_texts_change():
     document = read_document("a.md", PAGE.encode())
-    assert [text.text for text in document.texts] == TEXTS
+    assert [text.marked.plain for text in document.texts] == TEXTS
     expected = PAGE
     for old, new in CAPITALS:
         assert old in expected
@@ -100,14 +100,14 @@ def test_only_texts_change():
 )
 def test_breaks_and_codes(source, text, written):
     document = read_document("a.md", source.encode())
-    assert [marked.text for marked in document.texts] == [text]
+    assert [text.marked.plain for text in document.texts] == [text]
     assert in_capitals(document).decode().lower() == written
 
 
 def test_emphasis_around_nothing_goes_and_links_and_html_stay():
     document = read_document("a.md", b"A **~~b *c*~~ d** [e](f) *<b>g</b>* h")
     (text,) = document.texts
-    emptied = TextTranslation("A", tuple(replace(tag, position=1) for tag in text.tags))
+    emptied = TextTranslation("A", tuple(replace(tag, position=1) for tag in text.marked.tags))
     assert document.write([emptied]) == b"A[](f)*<b></b>*"
 
 
@@ -119,9 +119,9 @@ def translated(source, *outputs, suffix="md"):
     """A page whose texts become outputs, word by word in the same order."""
     document = read_document(f"a.{suffix}", source.encode())
     placed = []
-    for marked, output in zip(document.texts, outputs, strict=True):
-        named, names = name_tags(marked)
-        links = TokenLinks(words(named.text), words(output), range(len(words(output))))
+    for text, output in zip(document.texts, outputs, strict=True):
+        named, names = name_tags(text.marked)
+        links = TokenLinks(words(named.plain), words(output), range(len(words(output))))
         placed.append(with_named_tags(place_tags(named, output, links), names))
     return document.write(placed).decode()
 
@@ -209,7 +209,7 @@ def test_what_is_no_text_stays_what_it_is(source, output, written):
 def test_lines_that_are_no_prose_stay(kept, prefix):
     source = "".join(f"{prefix}{line}\n" for line in f"look\n\n{kept}\n\nhere".split("\n"))
     document = read_document("a.md", source.encode())
-    assert [text.text for text in document.texts] == ["look", "here"]
+    assert [text.marked.plain for text in document.texts] == ["look", "here"]
     expected = source.replace("look", "LOOK").replace("here", "HERE")
     assert in_capitals(document).decode() == expected
 
@@ -262,8 +262,8 @@ def test_a_text_is_found_behind_its_sign(source, written):
 def test_a_break_stays_in_its_text(source):
     document = read_document("a.md", source.encode())
     (text,) = document.texts
-    assert text.text in source
-    written = document.write([TextTranslation(f"[x](y){text.text}")]).decode()
+    assert text.marked.plain in source
+    written = document.write([TextTranslation(f"[x](y){text.marked.plain}")]).decode()
     assert re.findall("<[^>]*>", written) == re.findall("<[^>]*>", source)
 
 
@@ -287,8 +287,8 @@ def test_a_break_stays_in_its_text(source):
 )
 def test_emphasis_is_written_so_that_it_is_emphasis(source, output, places, written):
     document = read_document("a.md", source.encode())
-    (marked,) = document.texts
-    tags = [replace(tag, position=to) for tag, to in zip(marked.tags, places, strict=True)]
+    (text,) = document.texts
+    tags = [replace(tag, position=to) for tag, to in zip(text.marked.tags, places, strict=True)]
     assert document.write([TextTranslation(output, tuple(tags))]).decode() == written
 
 
@@ -315,9 +315,9 @@ def test_values_of_the_keys_of_front_matter_are_texts_where_asked():
     keys = ["title", "description", "tags", "summary", "draft"]
     document = read_document("a.md", YAML.encode(), keys)
     texts = ["a dog", "two  dogs: \u00e9", "a cat", "it's a cat", "some cats", "look"]
-    assert [text.text.strip() for text in document.texts] == texts
+    assert [text.marked.plain.strip() for text in document.texts] == texts
     assert document.write(unchanged(document)).decode() == YAML
-    loud = [TextTranslation(f"{text.text}: #1", text.tags, text.edges) for text in document.texts]
+    loud = [replace(text, plain=f"{text.plain}: #1") for text in unchanged(document)]
     written = document.write(loud).decode()
     values = yaml.safe_load(written.split("---")[1])
     expected = yaml.safe_load(YAML.split("---")[1])

@@ -35,7 +35,7 @@ def words(text):
 def placed(source, output, pairs):
     """Places the tags; `pairs` has the number of a source word for each output word."""
     marked = parse(source)
-    sources = [*words(marked.text), (0, 0)]  # with the end
+    sources = [*words(marked.plain), (0, 0)]  # with the end
     return place_tags(marked, output, TokenLinks(sources, words(output), pairs)).write()
 
 
@@ -111,7 +111,7 @@ def test_tags_are_where_the_alignment_puts_them(source, pairs, expected):
     if "'" in output or "{" in output:  # tokens that are no words of `words`
         spans = [match.span() for match in re.finditer(r"l'|homme|\{0\}|\w+", output)]
         marked = parse(source)
-        links = TokenLinks(words(marked.text), spans, pairs)
+        links = TokenLinks(words(marked.plain), spans, pairs)
         assert place_tags(marked, output, links).write() == expected
         return
     assert placed(source, output, pairs) == expected
@@ -139,7 +139,7 @@ def test_tags_are_where_the_alignment_puts_them(source, pairs, expected):
 )
 def test_what_stands_in_both_has_its_tags_whatever_is_linked(source, expected):
     marked, output = parse(source), _TAG.sub("", expected)
-    spans = words(marked.text), words(output)
+    spans = words(marked.plain), words(output)
     for number in range(len(spans[0])):
         links = TokenLinks(*spans, [number] * len(spans[1]))
         assert place_tags(marked, output, links).write() == expected
@@ -161,7 +161,7 @@ def test_what_stands_in_both_has_its_tags_whatever_is_linked(source, expected):
 )
 def test_a_tag_that_stands_for_a_word_is_read_as_a_placeholder(source, read, output, expected):
     named, names = name_tags(parse(source))
-    assert named.text == read
+    assert named.plain == read
     if expected:
         links = TokenLinks(words(read), words(output), [0] * len(words(output)))
         assert with_named_tags(place_tags(named, output, links), names).write() == expected
@@ -183,7 +183,7 @@ def test_no_space_stands_between_a_tag_and_a_chinese_or_japanese_character(text,
 def test_a_pair_that_nothing_is_linked_with_leaves_what_stands_in_both():
     marked = parse("<b>Delete</b> {name} now?")
     output = "{name} jetzt?"
-    links = TokenLinks(words(marked.text), words(output), [1] * 5)
+    links = TokenLinks(words(marked.plain), words(output), [1] * 5)
     assert place_tags(marked, output, links).write() == "{name} <b>jetzt</b>?"
 
 
@@ -224,7 +224,7 @@ def check_placed_tags(document):
     """Each tag is there once, pairs are nested, and none is within what is kept."""
     marked, output, links = document
     result = place_tags(marked, output, links)
-    assert result.text.split() == output.split()
+    assert result.plain.split() == output.split()
     assert sorted(tag.text for tag in result.tags) == sorted(tag.text for tag in marked.tags)
     positions = [tag.position for tag in result.tags]
     assert positions == sorted(positions)
@@ -234,13 +234,13 @@ def check_placed_tags(document):
             stack.append(tag.text)
         elif tag.kind == "end":
             assert tag.text.replace("/", "") == stack.pop()
-        assert not any(begin < tag.position < end for begin, end in kept_spans(result.text))
+        assert not any(begin < tag.position < end for begin, end in kept_spans(result.plain))
     assert not stack
 
 
 @given(documents(space=" "))
 def test_a_text_that_stays_keeps_its_tags(document):
     marked, _, _ = document
-    spans = words(marked.text)
-    result = place_tags(marked, marked.text, TokenLinks(spans, spans, range(len(spans))))
+    spans = words(marked.plain)
+    result = place_tags(marked, marked.plain, TokenLinks(spans, spans, range(len(spans))))
     assert "".join(result.write().split()) == "".join(marked.write().split())

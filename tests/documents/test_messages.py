@@ -13,10 +13,10 @@ def in_capitals(document):
     """Capitals, but in what is within braces."""
     outputs = []
     for text in document.texts:
-        parts = text.text.replace("}", "{").split("{")
+        parts = text.marked.plain.replace("}", "{").split("{")
         parts[::2] = [part.upper() for part in parts[::2]]
         written = "".join(part + "{}"[n % 2] for n, part in enumerate(parts[:-1])) + parts[-1]
-        outputs.append(TextTranslation(written, text.tags, text.edges))
+        outputs.append(TextTranslation(written, text.marked.tags, text.marked.edges))
     return document.write(outputs)
 
 
@@ -74,7 +74,7 @@ def in_capitals(document):
 def test_the_branches_of_a_message_are_texts(message, texts, written):
     source = json.dumps({"key": message})
     document = read_document("a.json", source.encode())
-    assert [text.text for text in document.texts] == (texts or [])
+    assert [text.marked.plain for text in document.texts] == (texts or [])
     assert document.write(unchanged(document)).decode() == source
     if written:
         assert in_capitals(document).decode() == json.dumps({"key": written})
@@ -83,7 +83,7 @@ def test_the_branches_of_a_message_are_texts(message, texts, written):
 def test_an_apostrophe_before_a_brace_is_doubled():
     document = read_document("a.json", b'"{n, plural, other {of {name} and #}}"')
     (text,) = document.texts
-    assert text.text == "of {name} and {0}"
+    assert text.marked.plain == "of {name} and {0}"
     written = document.write([TextTranslation("d'avis, l'{name} et d'{0}")]).decode()
     assert written == "\"{n, plural, other {d'avis, l''{name} et d''#}}\""
 
@@ -101,7 +101,7 @@ def test_an_apostrophe_before_a_brace_is_doubled():
 def test_an_apostrophe_in_a_message_of_java_is_doubled(message, text, output, written):
     po = f'#, java-format\nmsgid "{message}"\nmsgstr ""\n'
     document = read_document("a.po", po.encode())
-    assert [marked.text for marked in document.texts] == [text]
+    assert [text.marked.plain for text in document.texts] == [text]
     filled = document.write([TextTranslation(output)])
     assert filled.decode() == po.replace('""', f'"{written}"')
     (pair,) = read_document("a.po", filled).pairs
@@ -111,7 +111,7 @@ def test_an_apostrophe_in_a_message_of_java_is_doubled(message, text, output, wr
 def test_a_message_stays_whole_where_an_output_or_its_placeholder_is_missing():
     source = b'["{n, plural, one {# dog} other {# dogs}}", "a cat"]'
     document = read_document("a.json", source)
-    assert [row.location for row in document.rows] == ["line 1"] * 3
+    assert [row.location for row in document.texts] == ["line 1"] * 3
     cat = TextTranslation("CAT")
     assert document.write([TextTranslation("{0} X"), None, cat]) == source.replace(b"a cat", b"CAT")
     assert document.write([TextTranslation("X"), TextTranslation("{0} X"), cat]) == source.replace(
@@ -145,6 +145,6 @@ def test_messages_in_other_formats():
     assert f">{target}</target>" in written
     po = '#, c-format\nmsgid ""\n"{n, plural, one {%d _File}"\n" other {many}}"\nmsgstr ""\n'
     document = read_document("a.po", po.encode())
-    assert [row.flags for row in document.rows] == [{"c-format"}] * 2
+    assert [row.flags for row in document.texts] == [{"c-format"}] * 2
     written = document.write([TextTranslation("%d Datei"), TextTranslation("viele")]).decode()
     assert written == po.replace('msgstr ""', 'msgstr "{n, plural, one {%d Datei} other {viele}}"')

@@ -47,8 +47,13 @@ def test_only_translations_change(line_break):
     source = PO.replace("\n", line_break)
     document = read_document("a.po", source.encode())
     assert document.write([None] * 4) == source.encode()
-    assert [text.text for text in document.texts] == ["Open %s", "New", "one file", "some files"]
-    assert [row.location for row in document.rows] == ["line 9", "line 14", "line 24", "line 25"]
+    assert [text.marked.plain for text in document.texts] == [
+        "Open %s",
+        "New",
+        "one file",
+        "some files",
+    ]
+    assert [row.location for row in document.texts] == ["line 9", "line 14", "line 24", "line 25"]
     changes = [
         ('%s</b>\\n"\nmsgstr ""', '%s</b>\\n"\nmsgstr "OPEN <b>%S</b>\\n"'),
         ('#, fuzzy, no-wrap\n#| msgid "Old"\n', "#, no-wrap\n"),
@@ -120,12 +125,12 @@ def test_a_fuzzy_message_whose_output_is_missing_stays_fuzzy():
 def test_strings_are_read_as_c_reads_them(written, text, output):
     message = f'msgid "{written}"\nmsgstr ""\n'
     document = read_document("a.po", message.encode())
-    assert [marked.text for marked in document.texts] == [text]
+    assert [text.marked.plain for text in document.texts] == [text]
     filled = in_capitals(document)
     if output is not None:
         assert filled.decode() == message.replace('msgstr ""', f'msgstr "{output}"')
     again = read_document("a.po", filled.replace(b'msgid "', b'#, fuzzy\nmsgid "', 1))
-    assert [marked.text for marked in again.texts] == [text]
+    assert [text.marked.plain for text in again.texts] == [text]
 
 
 @given(st.lists(st.sampled_from('"\\\n\t\x1b\ac\u00e9 \U0001f600%&_n0'), min_size=1))
@@ -134,7 +139,7 @@ def test_any_text_returns(letters):
     document = read_document("a.po", b'msgid "a"\nmsgstr ""\n')
     written = document.write([TextTranslation(text)]).replace(b"msgid", b"msgctxt").decode()
     written = written.replace("msgstr", "msgid") + 'msgstr ""'
-    texts = [marked.text for marked in read_document("a.po", written.encode()).texts]
+    texts = [text.marked.plain for text in read_document("a.po", written.encode()).texts]
     assert texts in ([], [text.strip()], [text.strip().replace("&", "")]) or "_" in text
 
 
@@ -170,7 +175,7 @@ def test_a_header_in_one_string_is_read(fields, named):
         for part, kind in [(fields, kinds[0]), (named, kinds[0]), (named, kinds[1])]
     )
     document = read_document("a.po", source.encode("latin-1"))
-    assert [text.text for text in document.texts] == ["caf\xe9"]
+    assert [text.marked.plain for text in document.texts] == ["caf\xe9"]
     assert document.write([None], "de") == written.encode("latin-1")
     filled = other.replace('caf\xe9"\nmsgstr ""', 'caf\xe9"\nmsgstr "\u20ac"')
     assert document.write([TextTranslation("\u20ac")], "de").decode() == filled
@@ -192,7 +197,7 @@ def test_the_header_alone_tells_the_encoding(header, message):
     comment = '# "Content-Type: charset=ISO-8859-2"\n'
     for file in (f"{header}{own}{message}", f"{header}{message}{own}", f"{comment}{header}{own}"):
         document = read_document("a.po", f"\ufeff{file}".encode())
-        assert "caf\xe9" in [text.text for text in document.texts]
+        assert "caf\xe9" in [text.marked.plain for text in document.texts]
         assert document.write([None for _ in document.texts]).decode() == f"\ufeff{file}"
 
 
@@ -206,7 +211,7 @@ def test_a_message_with_bytes_that_are_no_text_stays(escape, message):
     assert (document.texts, document.write([])) == ([], content)
     assert not read_document("a.po", message.format(escape, "x").encode()).pairs
     (text,) = read_document("a.po", rb'msgid "caf\303\xa9"' b'\nmsgstr ""').texts
-    assert text.text == "caf\xe9"
+    assert text.marked.plain == "caf\xe9"
 
 
 @pytest.mark.parametrize(
@@ -246,7 +251,7 @@ def test_a_damaged_file_is_refused(content, line):
 def test_flags_decide_what_a_placeholder_is(flag, text, parts):
     flags = frozenset({flag})
     message = f'#, {flag}\nmsgid "{text} x"\nmsgstr ""\n'
-    (row,) = read_document("a.po", message.encode()).rows
+    (row,) = read_document("a.po", message.encode()).texts
     assert row.flags == flags
     spans = kept_spans(text, flags=flags)
     assert [text[slice(*span)] for span in spans] == parts
@@ -300,7 +305,7 @@ def test_a_form_for_several_numbers_has_the_number(language, singular, plural, f
 )
 def test_the_sign_of_a_key_is_there_once(text, without, output, written):
     document = read_document("a.po", f'msgid "{text}"\nmsgstr ""\n'.encode())
-    assert [marked.text for marked in document.texts] == [without]
+    assert [text.marked.plain for text in document.texts] == [without]
     assert (
         document.write([TextTranslation(output)]).decode()
         == f'msgid "{text}"\nmsgstr "{written}"\n'
@@ -318,6 +323,6 @@ def test_the_sign_of_a_key_is_there_once(text, without, output, written):
 def test_a_sign_within_a_word_is_of_a_key_if_the_file_has_the_word(label, word, without):
     file = f'msgid "{label}"\nmsgstr ""\n\nmsgid "{word}"\nmsgstr "x"\n'
     document = read_document("a.po", file.encode())
-    assert document.texts[0].text == without
+    assert document.texts[0].marked.plain == without
     finished = read_document("a.po", file.replace('""', f'"{label}"').encode())
     assert finished.pairs[0][:2] == (without, without)

@@ -69,7 +69,9 @@ def test_files_that_can_say_so_have_proposals(name, similarity, expected):
     translated = Translation(output, from_memory=known, links=links, quality=20.0)
     is_repaired = document.marks_doubt and similarity >= LEAST_REPAIRED
     asked = JobText(text, Direction(), MemoryUse(known, is_read=True, is_repaired=is_repaired))
-    planned = MarkedJob([*map(PlannedText, document.texts)], Job([asked], None), "de")
+    planned = MarkedJob(
+        [PlannedText(text.marked) for text in document.texts], Job([asked], None), "de"
+    )
     written = write_document(document, planned, [translated])
     # The quality of the model's output is not that of a proposal.
     assert (written.outputs[0].quality is None) == ("fuzzy" in expected)
@@ -84,7 +86,9 @@ def test_a_proposal_is_not_repaired_with_an_output_that_is_cut_off():
     known = Suggestion(source, target, 0.75)
     cut = Translation(output, from_memory=known, links=links, is_complete=False)
     asked = JobText(text, Direction(), MemoryUse(known, is_read=True, is_repaired=True))
-    planned = MarkedJob([*map(PlannedText, document.texts)], Job([asked], None), "de")
+    planned = MarkedJob(
+        [PlannedText(text.marked) for text in document.texts], Job([asked], None), "de"
+    )
     written = write_document(document, planned, [cut])
     assert (written.content, written.untranslated) == (content, ["line 2"])
 
@@ -107,15 +111,17 @@ FORMS = 'msgid "a dog"\nmsgid_plural "dogs"\nmsgstr[0] ""\nmsgstr[1] ""\n'
 )
 def test_all_texts_of_a_message_that_stays_are_named(name, content, outputs, places):
     document = read_document(name, content.encode())
-    asked = [JobText(text.text, Direction()) for text in document.texts]
-    planned = MarkedJob([*map(PlannedText, document.texts)], Job(asked, None), "de")
+    asked = [JobText(text.marked.plain, Direction()) for text in document.texts]
+    planned = MarkedJob(
+        [PlannedText(text.marked) for text in document.texts], Job(asked, None), "de"
+    )
     rows = [
         Translation("X" if output is None else output, is_complete=output is not None)
         for output in outputs
     ]
     written = write_document(document, planned, rows)
     assert written.untranslated == places
-    assert [text and text.text for text in written.written] == (
+    assert [text and text.plain for text in written.written] == (
         [None, None, "CAT"] if places else outputs
     )
     assert (b"X" in written.content, b"CAT" in written.content) == (not places, True)

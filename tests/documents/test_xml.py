@@ -37,7 +37,7 @@ from vanilla_transformer.text.token_links import TokenLinks
 def test_strings_of_android(value, texts, written):
     source = f'<resources><string name="a">{value}</string></resources>'
     document = read_document("values/strings.xml", source.encode())
-    assert [text.text for text in document.texts] == texts
+    assert [text.marked.plain for text in document.texts] == texts
     assert document.write(unchanged(document)).decode() == source
     assert in_capitals(document).decode() == source.replace(value, written or value)
 
@@ -46,7 +46,7 @@ def test_entities_that_a_file_declares_stay():
     head = '<!DOCTYPE resources [<!ENTITY notes "x"><!ENTITY app.name "y">]>'
     source = head + "<resources><string>a &notes; b&amp;c &app.name;</string></resources>"
     document = read_document("strings.xml", source.encode())
-    assert [text.text for text in document.texts] == ["a  b&c"]
+    assert [text.marked.plain for text in document.texts] == ["a  b&c"]
     assert document.write(unchanged(document)).decode() == source
     assert in_capitals(document).decode() == source.replace("a &", "A &").replace(
         "b&amp;c", "B&amp;C"
@@ -63,7 +63,7 @@ def test_android_takes_texts_of_languages_alone():
     <string name="g">by <xliff:g id="x" example="Bob">%1$s</xliff:g> now</string>
 </resources>"""
     document = read_document("strings.xml", source.encode())
-    assert [text.text for text in document.texts] == ["%d dog", "dogs", "first", "by  now"]
+    assert [text.marked.plain for text in document.texts] == ["%d dog", "dogs", "first", "by  now"]
 
 
 QT = """<!DOCTYPE TS><TS version="2.1">
@@ -80,8 +80,8 @@ QT = """<!DOCTYPE TS><TS version="2.1">
 
 def test_qt():
     document = read_document("a.ts", QT.encode())
-    assert [text.text for text in document.texts] == ["Open %1", "%n dog(s)", "one\ntwo"]
-    assert document.rows[0].flags == {"qt-format"}
+    assert [text.marked.plain for text in document.texts] == ["Open %1", "%n dog(s)", "one\ntwo"]
+    assert document.texts[0].flags == {"qt-format"}
     assert document.write([None] * 3).decode() == QT
     outputs = ["\xd6ffnen: %1", "%n Hund(e)", "eins\nzwei"]
     expected = (
@@ -269,7 +269,7 @@ def test_resx():
 <data name=">>d.Name"><value>code</value></data>
 </root>"""
     document = read_document("a.resx", source.encode())
-    assert [text.text for text in document.texts] == ["Open {0}\nnow"]
+    assert [text.marked.plain for text in document.texts] == ["Open {0}\nnow"]
     written = document.write([TextTranslation("{0} auf\njetzt")]).decode()
     assert written == source.replace("&amp;Open {0}\r\nnow", "{0} &amp;auf\r\njetzt")
 
@@ -323,8 +323,8 @@ def test_a_tag_of_xliff_has_the_spaces_of_its_source(source, output, written):
     frame = "<xliff><segment><source>{}</source>{}</segment></xliff>"
     document = read_document("a.xlf", frame.format(source, "<target/>").encode())
     (text,) = document.texts
-    named, names = name_tags(text)
-    words = [[match.span() for match in re.finditer(r"\S+", one)] for one in (named.text, output)]
+    named, names = name_tags(text.marked)
+    words = [[match.span() for match in re.finditer(r"\S+", one)] for one in (named.plain, output)]
     placed = place_tags(named, output, TokenLinks(*words, range(len(words[1]))))
     placed = with_named_tags(placed, names)
     found = re.search("<target>(.*)</target>", document.write([placed]).decode())
@@ -357,7 +357,7 @@ def test_a_meaning_of_angular_tells_equal_texts_apart(version, asked):
         for number, (meaning, target) in enumerate(rows)
     ]
     document = read_document("a.xlf", file.format("".join(units)).encode())
-    found = Memory(document.pairs).exact("Open", document.rows[0].context)
+    found = Memory(document.pairs).exact("Open", document.texts[0].context)
     assert (found and found.target) == {"verb": "Öffnen", "state": "Offen", "": None}[asked]
 
 
@@ -388,7 +388,7 @@ def test_a_comment_of_qt_tells_equal_texts_apart():
     source = f"<TS>{message.format('state', done)}{message.format('verb', '')}</TS>"
     document = read_document("a.ts", source.encode())
     assert Memory(document.pairs).exact("Open").target == "Offen"
-    assert Memory(document.pairs).exact("Open", document.rows[0].context) is None
+    assert Memory(document.pairs).exact("Open", document.texts[0].context) is None
 
 
 def packed(parts):
@@ -422,7 +422,7 @@ def test_xlsx():
         }
     )
     document = read_document("a.xlsx", content)
-    assert [text.text for text in document.texts] == ["a dog\nruns", "big dog", "cat"]
+    assert [text.marked.plain for text in document.texts] == ["a dog\nruns", "big dog", "cat"]
     assert parts(document.write(unchanged(document))) == parts(content)
     written = parts(in_capitals(document))
     space = ' xml:space="preserve"'
@@ -458,7 +458,9 @@ def test_cells_of_xlsx_with_which_the_book_compares_stay_and_are_named(sheet, ke
     sheet = f"<worksheet xmlns:x14='x' xmlns:xm='m'>{sheet}</worksheet>"
     content = packed({"xl/sharedStrings.xml": shared, "xl/worksheets/sheet1.xml": sheet})
     document = read_document("a.xlsx", content)
-    assert [text.text for text in document.texts] == [cell for cell in cells if cell not in kept]
+    assert [text.marked.plain for text in document.texts] == [
+        cell for cell in cells if cell not in kept
+    ]
     assert [name.split('"', 1)[1].rsplit('"', 1)[0] for name in document.compared] == sorted(kept)
 
 
@@ -472,7 +474,7 @@ def test_the_head_of_a_column_of_a_pivot_table_stays():
             "xl/worksheets/sheet1.xml": "<worksheet/>",
         }
     )
-    assert [text.text for text in read_document("a.xlsx", content).texts] == ["Open"]
+    assert [text.marked.plain for text in read_document("a.xlsx", content).texts] == ["Open"]
 
 
 def test_epub():
@@ -484,7 +486,7 @@ def test_epub():
         {"mimetype": "application/epub+zip", "a/one.xhtml": page.encode("latin-1"), "a.opf": "<a/>"}
     )
     document = read_document("a.epub", content)
-    assert [text.text for text in document.texts] == ["A big caf\xe9 here."]
+    assert [text.marked.plain for text in document.texts] == ["A big caf\xe9 here."]
     assert parts(document.write(unchanged(document))) == parts(content)
     written = parts(in_capitals(document))
     assert next(iter(written.items())) == (
@@ -516,6 +518,6 @@ def test_labels_of_contents_in_a_book():
     texts = ["A book", "One", "Two", "three"]
     pages = {"a.html": "<p>x</p>", "O/toc.ncx": frame.format(*texts)}
     document = read_document("a.epub", packed(pages))
-    assert [text.text for text in document.texts] == ["A book", "One", "Two & three", "x"]
+    assert [text.marked.plain for text in document.texts] == ["A book", "One", "Two & three", "x"]
     written = parts(in_capitals(document))["O/toc.ncx"][1]
     assert written.decode() == frame.format(*map(str.upper, texts))

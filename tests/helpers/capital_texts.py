@@ -6,10 +6,13 @@ from vanilla_transformer.documents.marked_text import TextTranslation
 
 
 def in_capitals(document, *arguments):
-    outputs = [replace(text, text=text.text.upper()) for text in unchanged(document)]
+    outputs = [replace(text, plain=text.plain.upper()) for text in unchanged(document)]
     return document.write(outputs, *arguments)
 
 
 def unchanged(document):
     """The texts of a document, as translations of themselves."""
-    return [TextTranslation(text.text, text.tags, text.edges) for text in document.texts]
+    return [
+        TextTranslation(marked.plain, marked.tags, marked.edges)
+        for marked in (text.marked for text in document.texts)
+    ]

@@ -180,7 +180,7 @@ def test_what_no_model_may_change_comes_back_once(converted, kind, engine):
         for closing, tag in re.findall("<(/?)([abiu])\\b", written):
             assert not closing or open_tags.pop() == tag
             open_tags += [] if closing else [tag]
-        texts = [marked.text for marked in document.texts]
+        texts = [text.marked.plain for text in document.texts]
         outputs = translator.translate(texts, return_links=True, in_sentences=True)
         plain = [
             output.text if output.is_complete else text

@@ -68,7 +68,7 @@ def read_texts(files: Iterable[str]) -> Iterator[str]:
             yield from (row[0] for row in csv.reader(lines) if row)
         elif suffix in FORMATS and suffix != ".txt":
             document = read_document(name, Path(name).read_bytes())
-            yield from (str(marked.text) for marked in document.texts)
+            yield from (str(text.marked.plain) for text in document.texts)
             yield from (pair.source for pair in document.pairs)
         else:
             yield from read_lines(name)

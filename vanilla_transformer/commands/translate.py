@@ -128,8 +128,8 @@ def _translate_document(options: Options, path: str) -> None:
             file=sys.stderr,
         )
     if files.review is not None:
-        locations = [f"{path}, {row.location}" for row in document.rows]
-        texts = [marked.text for marked in document.texts]
+        locations = [f"{path}, {row.location}" for row in document.texts]
+        texts = [text.marked.plain for text in document.texts]
         print_review(zip(locations, texts, translated.outputs, strict=True), files.review)
     target = Path(output).resolve()
     with explained_full_disk(target), replaced_file(target) as unfinished:

@@ -78,7 +78,7 @@ def _places(tokens: list[Token]) -> Iterator[Place]:
             yield from _places(tokens[last + 1 : index])
         return
     marked = split_edges(join_codes(items))
-    if not has_letters(marked.text):
+    if not has_letters(marked.plain):
         return
     texts = [token for token in tokens if token.kind in _TEXT]
     references = [found for token in texts for found in _REFERENCE.findall(token.text)]

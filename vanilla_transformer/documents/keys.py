@@ -79,12 +79,12 @@ class KeyText:
     """
 
     def __init__(self, row: FileText, lowered_source: str | None) -> None:
-        marked, self._flags = row.text, row.flags
-        key = find_key(marked.text, lowered_source)
-        text, self._sign = _without_sign(marked.text, key)
+        marked, self._flags = row.marked, row.flags
+        key = find_key(marked.plain, lowered_source)
+        text, self._sign = _without_sign(marked.plain, key)
         if key is not None:
             self._letter = text[key]
-            marked = replace(marked, text=text, tags=_moved(marked.tags, key, -1))
+            marked = replace(marked, plain=text, tags=_moved(marked.tags, key, -1))
         self.texts = [marked]
 
     def write(self, outputs: Sequence[TextTranslation]) -> TextTranslation:
@@ -92,7 +92,7 @@ class KeyText:
         (output,) = outputs
         if not self._sign:
             return output
-        text, added, letter = output.text, self._sign, f"(?i:{regex.escape(self._letter)})"
+        text, added, letter = output.plain, self._sign, f"(?i:{regex.escape(self._letter)})"
         kept = kept_spans(text, flags=self._flags)
         letters = (
             found.span()
@@ -103,7 +103,7 @@ class KeyText:
         if position is None:  # as Chinese and Japanese programs have it
             position, added = _TAIL.search(text).start(), f"({self._sign}{self._letter.upper()})"
         written = f"{text[:position]}{added}{text[position:]}"
-        return replace(output, text=written, tags=_moved(output.tags, position, len(added)))
+        return replace(output, plain=written, tags=_moved(output.tags, position, len(added)))
 
 
 def _moved(tags: Sequence[Tag], begin: int, count: int) -> tuple[Tag, ...]:

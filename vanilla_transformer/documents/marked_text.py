@@ -50,7 +50,7 @@ Edges = tuple[tuple[Item, ...], tuple[Item, ...]]
 class MarkedText:
     """A text and its tags, in their order, of which pairs are nested, and its edges."""
 
-    text: str
+    plain: str
     tags: tuple[Tag, ...] = ()
     edges: Edges = field(default=((), ()), compare=False)
 
@@ -70,16 +70,16 @@ class MarkedText:
         """The text with its edges in it."""
         before, after = self.edges
         whole = MarkedText.of([*before, *self.parts(), *after])
-        return replace(self, text=whole.text, tags=whole.tags, edges=((), ()))
+        return replace(self, plain=whole.plain, tags=whole.tags, edges=((), ()))
 
     def parts(self) -> Iterator[Item]:
         """Yields the texts between the tags, and the tags, in order."""
         position = 0
         for tag in self.tags:
-            yield self.text[position : tag.position]
+            yield self.plain[position : tag.position]
             yield tag
             position = tag.position
-        yield self.text[position:]
+        yield self.plain[position:]
 
     @property
     def coded(self) -> str:
@@ -93,7 +93,7 @@ class MarkedText:
         parts = re.split(TAG_SIGN, coded)
         positions = accumulate(map(len, parts))
         tags = [replace(tag, position=end) for tag, end in zip(self.tags, positions, strict=False)]
-        return replace(self, text="".join(parts), tags=tuple(tags))
+        return replace(self, plain="".join(parts), tags=tuple(tags))
 
     def without_spaces(self) -> Self:
         """Returns a text without spaces between tags and Chinese or Japanese characters."""
@@ -122,8 +122,8 @@ class TextTranslation(MarkedText):
 
     def repeats(self, source: MarkedText) -> bool:
         """Returns whether it is the text itself, with the same tags in it and around it."""
-        own = (self.text, self.tags, self.edges)
-        return own == (source.text, source.tags, source.edges)
+        own = (self.plain, self.tags, self.edges)
+        return own == (source.plain, source.tags, source.edges)
 
 
 Translations = Sequence[TextTranslation | None]

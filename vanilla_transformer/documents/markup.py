@@ -58,7 +58,7 @@ class _Node:
 
 def _tree(marked: MarkedText) -> _Node:
     """Makes a tree of the tags of a text; pairs around no text are as one empty tag."""
-    begin, end = stripped(marked.text, (0, len(marked.text)))
+    begin, end = stripped(marked.plain, (0, len(marked.plain)))
     stack = [_Node([], begin, end)]
     for index, tag in enumerate(marked.tags):
         if tag.kind == "begin":
@@ -71,7 +71,7 @@ def _tree(marked: MarkedText) -> _Node:
             continue
         if tag.kind == "end":
             node = stack.pop()
-            node.begin, node.end = stripped(marked.text, (node.begin, tag.position))
+            node.begin, node.end = stripped(marked.plain, (node.begin, tag.position))
             node.last = [index]
             if node.begin == node.end:
                 node = _Node(list(range(node.first[0], index + 1)), node.begin, node.begin)
@@ -106,7 +106,7 @@ class _Placement:
 
     def __init__(self, marked: MarkedText, output: str, links: TokenLinks) -> None:
         spaces = dict.fromkeys(map(ord, ZERO_WIDTH), " ")
-        self.source, self.output = marked.text.translate(spaces), output.translate(spaces)
+        self.source, self.output = marked.plain.translate(spaces), output.translate(spaces)
         self.tag_positions = [tag.position for tag in marked.tags]
         self.source_words = sorted({0, *word_borders(self.source)})
         between = (stripped(self.source, span) for span in pairwise(self.tag_positions))

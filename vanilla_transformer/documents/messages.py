@@ -36,25 +36,25 @@ class MessageDocument(Document):
     def __init__(self, document: Document) -> None:
         self._document, self.language = document, document.language
         self.marks_doubt = document.marks_doubt
-        rows, self.pairs, lowered_source = document.rows, document.pairs, document.lowered_source
-        written = chain((row.text.text for row in rows), (pair.target for pair in self.pairs))
+        rows, self.pairs, lowered_source = document.texts, document.pairs, document.lowered_source
+        written = chain((row.marked.plain for row in rows), (pair.target for pair in self.pairs))
         if any(map(_NUMBER.search, written)):  # other texts of the file have numbers, too
             rows = [replace(row, flags=row.flags | {"numbered-format"}) for row in rows]
         if lowered_source is not None:
             self.pairs = [pair_without_keys(pair, lowered_source) for pair in self.pairs]
         self._numbers = list(accumulate(row.begins for row in rows))
         self._messages: list[_Choices | KeyText] = []
-        self.rows, self.compared = list[FileText](), list(document.compared)
+        self.texts, self.compared = list[FileText](), list(document.compared)
         for row in rows:
             is_of_java = "java-format" in row.flags
             message: _Choices | KeyText = KeyText(row, lowered_source)
-            if is_of_java or re.search(_CHOICE, row.text.text):
-                message = _Choices(row.text, is_of_java)
+            if is_of_java or re.search(_CHOICE, row.marked.plain):
+                message = _Choices(row.marked, is_of_java)
                 if not message.branches:
                     self.compared.append(f"{row.location} (no valid ICU message)")
             self._messages.append(message)
             for index, text in enumerate(message.texts):
-                self.rows.append(replace(row, text=text, begins=row.begins and not index))
+                self.texts.append(replace(row, marked=text, begins=row.begins and not index))
 
     def write(self, outputs: Translations, language: str | None = None) -> bytes:
         """As for `Document`."""
@@ -102,7 +102,7 @@ class _Branch(NamedTuple):
             stands for a branch.
     """
 
-    text: MarkedText
+    marked: MarkedText
     contents: Mapping[str, Sequence[str | int]]
 
 
@@ -115,13 +115,13 @@ class _Choices:
 
     def __init__(self, marked: MarkedText, is_of_java: bool) -> None:
         self._marked, self.branches, self._tags = marked, list[_Branch](), iter(marked.tags)
-        self._doubles_all = "''" in marked.text or (is_of_java and "'" not in marked.text)
+        self._doubles_all = "''" in marked.plain or (is_of_java and "'" not in marked.plain)
         self._message = marked.coded
         try:
             _require(self._read(0) == len(self._message))
         except ValueError:
             self.branches = []
-        self.texts = [text for text, _ in self.branches if has_letters(text.text)]
+        self.texts = [text for text, _ in self.branches if has_letters(text.plain)]
 
     def _read(self, position: int, is_plural: bool = False) -> int:
         """Reads a text up to the brace that closes it, or the end; returns where that is."""
@@ -172,8 +172,8 @@ class _Choices:
             return TextTranslation.of(self._marked.parts(), edges)
         remaining, texts = iter(outputs), list[MarkedText]()
         for own, contents in self.branches:
-            text = next(remaining) if has_letters(own.text) else own
-            if any(name not in text.text for name in contents):
+            text = next(remaining) if has_letters(own.plain) else own
+            if any(name not in text.plain for name in contents):
                 return None
             texts.append(text)
         return TextTranslation.of(self._written(len(texts) - 1, texts), edges)

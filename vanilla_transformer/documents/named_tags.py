@@ -24,7 +24,7 @@ Names = Mapping[str, Sequence[Tag]]
 
 def name_tags(marked: MarkedText) -> tuple[MarkedText, Names]:
     """Returns a text with placeholders for the tags that stand for a word, and these tags."""
-    text, items, names = marked.text, list[Item](), dict[str, list[Tag]]()
+    text, items, names = marked.plain, list[Item](), dict[str, list[Tag]]()
     free, name = free_names(text), ""
     for item in (part for part in marked.parts() if part):
         if isinstance(item, str) or not _stands_for_word(text, item):

@@ -37,10 +37,10 @@ class PackedDocument(Document):
         if not any(fnmatchcase(name, schema.main) for name in self._members):
             raise ValueError(f"this zip file has no part {schema.main}, where the texts are.")
         # Parts name links and pictures by numbers, which differ from file to file.
-        self.rows = [
-            FileText(row.text, f"{name}, text {count}")
+        self.texts = [
+            FileText(row.marked, f"{name}, text {count}")
             for name, member in self._members.items()
-            for count, row in enumerate(member.rows, start=1)
+            for count, row in enumerate(member.texts, start=1)
         ]
         self.compared = [
             f'{name}, "{text}", with which the file compares'
@@ -52,7 +52,7 @@ class PackedDocument(Document):
         """As for `Document`; these files do not name a language."""
         remaining, result = iter(outputs), io.BytesIO()
         written = {
-            name: member.write(list(islice(remaining, len(member.rows))))
+            name: member.write(list(islice(remaining, len(member.texts))))
             for name, member in self._members.items()
         }
         with zipfile.ZipFile(result, "w") as packed:

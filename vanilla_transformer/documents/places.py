@@ -38,7 +38,7 @@ class FileText:
         begins: Whether it is the first text of its message.
     """
 
-    text: MarkedText
+    marked: MarkedText
     location: str = ""
     part: str | None = None
     name: object = None
@@ -70,7 +70,7 @@ class Place(FileText):
     def find(cls, span: Span, items: Sequence[Item], **fields: Any) -> Iterator[Self]:
         """Yields the place of a text with further fields, if the text has letters."""
         text = split_edges(items)
-        if has_letters(text.text):
+        if has_letters(text.plain):
             yield cls(text, begin=span[0], end=span[1], **fields)
 
     def write(self, whole: TextTranslation) -> str:
@@ -87,7 +87,7 @@ class Document(ABC):
     """A file with texts.
 
     Attributes:
-        rows: The texts to translate.
+        texts: The texts to translate.
         language: The language of the translations, as the file names it. "": it does not.
         pairs: The texts that are translated already, as a memory has them.
         marks_doubt: Whether the file can say that a translation is to be checked.
@@ -97,17 +97,12 @@ class Document(ABC):
             of a key.
     """
 
-    rows: Sequence[FileText]
+    texts: Sequence[FileText]
     language = ""
     pairs: Sequence[Pair] = ()
     marks_doubt = False
     compared: Sequence[str] = ()
     lowered_source: str | None = None
-
-    @property
-    def texts(self) -> list[MarkedText]:
-        """The texts to translate."""
-        return [row.text for row in self.rows]
 
     @abstractmethod
     def write(self, outputs: Translations, language: str | None = None) -> bytes:
@@ -130,7 +125,7 @@ class FileTemplate(Document):
     def __init__(self, source: str, places: Iterable[Place], encoding: str = "utf-8") -> None:
         self._source, self._encoding = source, encoding
         breaks = [match.end() for match in LINE_BREAK.finditer(source)]
-        self.rows = self._places = [
+        self.texts = self._places = [
             replace(
                 place,
                 location=f"line {bisect_right(breaks, place.begin + place.before) + 1}",
@@ -153,7 +148,7 @@ class FileTemplate(Document):
             inner = edits[first:]
             if output and output.part is not None:
                 written = output.part
-            elif output is None or (output.repeats(place.text) and not place.rewrites):
+            elif output is None or (output.repeats(place.marked) and not place.rewrites):
                 written = self._part((place.begin, place.end), inner)
             else:
                 whole = whole_of(output)

@@ -87,7 +87,7 @@ class _Cue(Place):
 
     def write(self, whole: MarkedText) -> str:
         """Breaks an output into as many lines as its source has, with nearly the same shares."""
-        text, tags, last = whole.text, list(whole.tags), 0
+        text, tags, last = whole.plain, list(whole.tags), 0
         borders = [index for index, character in enumerate(text) if character == " "] or [
             index
             for index, character in enumerate(text)

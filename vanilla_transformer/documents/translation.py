@@ -43,7 +43,7 @@ class PlannedText:
         use: The use of a memory for it. None: there is none.
     """
 
-    text: MarkedText
+    marked: MarkedText
     answer: TextTranslation | None = None
     use: MemoryUse | None = None
 
@@ -64,7 +64,7 @@ class MarkedJob:
         """Returns the outputs of the job with the tags of their texts."""
         rows = zip(self.texts, self.job.texts, outputs, strict=True)
         return [
-            planned.answer or _with_output(planned.text, asked, output)
+            planned.answer or _with_output(planned.marked, asked, output)
             for planned, asked, output in rows
         ]
 
@@ -121,7 +121,7 @@ def run_document(
 ) -> TranslatedDocument:
     """Computes the job of a document."""
     jobs, count = planned.job.chunks(TEXTS_PER_CHUNK), len(planned.texts)
-    location_of = [row.location for row in document.rows].__getitem__
+    location_of = [row.location for row in document.texts].__getitem__
     rows = translator.run_jobs(jobs, count, progress, location_of)
     translated = write_document(document, planned, [row[0] for row in rows], fuzzy_below)
     if translated.untranslated:
@@ -145,7 +145,7 @@ def plan_document(
     (direction,) = translator.directions(1, options)
     target = target or options.target_language or direction.target
     language, doubt = target_of_document(document, target), document.marks_doubt
-    planned = plan_marked(translator, document.rows, options, memories, doubt, existing)
+    planned = plan_marked(translator, document.texts, options, memories, doubt, existing)
     return replace(planned, language=language)
 
 
@@ -164,7 +164,7 @@ def plan_marked(
         existing: Translations that texts have already.
     """
     # With tags in a text, the model would link them with words of the similar one.
-    marked, contexts = [row.text for row in texts], [row.context for row in texts]
+    marked, contexts = [row.marked for row in texts], [row.context for row in texts]
     reads = [translator.reader.reads_memory and not text.tags for text in marked]
     written = [text.write() for text in marked]
     found = decide_memory_uses(written, memories, reads, marks_doubt=marks_doubt, contexts=contexts)
@@ -172,7 +172,7 @@ def plan_marked(
     planned = [_decide(row, done, memories, use) for row, done, use in rows]
     named = (name_tags(text)[0] if options.keep else text for text in marked)
     # The job has nothing to do for a text with an existing translation.
-    asked = ["" if done else text.text for text, done in zip_longest(named, existing)]
+    asked = ["" if done else text.plain for text, done in zip_longest(named, existing)]
     options = replace(options, links=True, in_sentences=True)
     job = translator.plan(asked, options, former=[text.use for text in planned])
     pairs = zip(job.texts, texts, strict=True)
@@ -194,7 +194,7 @@ def _decide(
     3. The translation that a memory has is the answer, if it has the tags of the text.
     4. The model reads the translation that a memory has; there is no answer.
     """
-    marked, whole = row.text, row.text.whole
+    marked, whole = row.marked, row.marked.whole
     if existing:
         return PlannedText(marked, existing)
     searched = memories if whole.tags != marked.tags else ()  # there are tags at its edges
@@ -209,10 +209,10 @@ def _with_output(marked: MarkedText, asked: JobText, output: Translation) -> Tex
     """Returns an output with the tags of its text, or the proposal with words of the output."""
     use, links = asked.former, output.links or NO_LINKS
     if use and use.is_repaired and output.is_complete and not output.untranslated:
-        repaired = repair(marked.text, use.suggestion, output.text, links)
+        repaired = repair(marked.plain, use.suggestion, output.text, links)
         if proposal := _with_tags_of(marked, repaired):
             return replace(proposal, is_known=True, is_doubtful=True)
-    named, names = name_tags(marked) if asked.text != marked.text else (marked, {})
+    named, names = name_tags(marked) if asked.text != marked.plain else (marked, {})
     return with_named_tags(place_tags(named, output.text, links), names)
 
 
@@ -238,7 +238,7 @@ def _with_tags_of(text: MarkedText, target: str) -> TextTranslation | None:
         items.append(same or part)
     translated = TextTranslation.of(items, text.edges)
     # Parts of a text that look like tags are the same on both sides, too.
-    alike = [sorted(match[0] for match in _TAG.finditer(side.text)) for side in (translated, text)]
+    alike = [sorted(match[0] for match in _TAG.finditer(side.plain)) for side in (translated, text)]
     return None if left or alike[0] != alike[1] else translated
 
 
@@ -280,7 +280,7 @@ def write_document(
     for marked, output in zip(planned.place_tags(outputs), outputs, strict=True):
         if marked.is_known:
             texts.append(marked)
-            output = Translation(marked.text, from_memory=output.from_memory)
+            output = Translation(marked.plain, from_memory=output.from_memory)
         elif output.text.strip() and output.is_complete and not output.untranslated:
             is_doubtful = output.quality is not None and output.quality < fuzzy_below
             texts.append(replace(marked, is_doubtful=is_doubtful))
@@ -288,6 +288,6 @@ def write_document(
             texts.append(None)
         made.append(output)
     content, written = document.fill(texts, planned.language)
-    rows = zip(document.rows, written, strict=True)
+    rows = zip(document.texts, written, strict=True)
     stays = dict.fromkeys(row.location for row, text in rows if text is None)
     return TranslatedDocument(content, made, written, [*document.compared, *stays])

@@ -37,7 +37,7 @@ def read_versions(
         )
     sources, targets, own = (_by_name(side) for side in (*sides, document))
     left = [message[0].location for name, message in targets.items() if name not in sources]
-    if any(row.name is None for row in sides[0].rows):
+    if any(row.name is None for row in sides[0].texts):
         for source, target in zip_longest(sources.values(), targets.values(), fillvalue=()):
             if not _fit(source, target):
                 raise ValueError(
@@ -54,12 +54,14 @@ def read_versions(
         # With other branches (plural forms) than the source, it stays one part.
         rows = target if _fit(message, target) else message if part else ()
         written = [
-            TextTranslation(row.text.text, row.text.tags, own.text.edges, is_known=True, part=part)
+            TextTranslation(
+                row.marked.plain, row.marked.tags, own.marked.edges, is_known=True, part=part
+            )
             for own, row in zip(message, rows, strict=False)
         ]
         former += written or [None for _ in message]
     return former, Memory(
-        Pair(row.text.write(), translated.text.write())
+        Pair(row.marked.write(), translated.marked.write())
         for name, source in sources.items()
         if _fit(source, targets.get(name, ()))
         for row, translated in zip(source, targets[name], strict=True)
@@ -71,9 +73,9 @@ def _by_name(document: Document) -> Mapping[object, Sequence[FileText]]:
 
     This is its own name, its number among the messages of that name, and their count.
     """
-    counts = Counter(row.name for row in document.rows if row.begins)
+    counts = Counter(row.name for row in document.texts if row.begins)
     named, seen = dict[object, list[FileText]](), Counter[object]()
-    for row in document.rows:
+    for row in document.texts:
         seen[row.name] += row.begins
         named.setdefault((row.name, seen[row.name], counts[row.name]), []).append(row)
     return named
@@ -96,10 +98,10 @@ def _former_names(
 
 def _fit(source: Sequence[FileText], target: Sequence[FileText]) -> bool:
     """Returns whether a message and its translation have as many texts, with as many tags."""
-    return [len(row.text.tags) for row in source] == [len(row.text.tags) for row in target]
+    return [len(row.marked.tags) for row in source] == [len(row.marked.tags) for row in target]
 
 
 def _content_of(message: Sequence[FileText]) -> tuple[object, ...]:
     """Returns the content by which messages of two files are compared."""
-    texts = (row.text for row in message)
-    return tuple((t.text, *((tag.position, tag.text, tag.kind) for tag in t.tags)) for t in texts)
+    texts = (row.marked for row in message)
+    return tuple((t.plain, *((tag.position, tag.text, tag.kind) for tag in t.tags)) for t in texts)

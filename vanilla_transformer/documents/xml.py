@@ -37,9 +37,9 @@ class XmlFile(FileTemplate):
             if attribute and element.attribute("version").startswith(version):
                 naming.append((element, attribute))
             for place in read(element) if element.is_block and not element.is_fixed else ():
-                if is_name(place.text.text):
-                    self.compared.append(place.text.text)
-                elif not is_fixed(place.text.text):
+                if is_name(place.marked.plain):
+                    self.compared.append(place.marked.plain)
+                elif not is_fixed(place.marked.plain):
                     places.append(replace(place, name=element.text_name))
         self.compared += units.left
         super().__init__(source, places, encoding)

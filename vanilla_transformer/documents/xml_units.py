@@ -119,7 +119,7 @@ class UnitReader:
         if not is_read and origin in _OF_MACHINES:
             return
         for both in sides:
-            texts = [place.text for side in both for place in self._reader.places_of(side)]
+            texts = [place.marked for side in both for place in self._reader.places_of(side)]
             if len(texts) == 2:
                 pair = without_equal_edges(*texts)
                 self.pairs.append(Pair(*pair, self._context_of(unit), not is_read))

@@ -134,19 +134,19 @@ class Pages(Contents[FileTemplate, MarkedJob]):
         self, translator: Translator, options: TranslateOptions, memories: list[Memory]
     ) -> MarkedJob:
         """As for `Contents`."""
-        rows = [row for page in self.items for row in page.rows]
+        rows = [row for page in self.items for row in page.texts]
         return plan_marked(translator, rows, options, memories)
 
     def describe(self, answer: Answer[MarkedJob] | None) -> list[Row]:
         """As for `Contents`. A page is cut off where a text of it is."""
         if answer is None:
-            return [self._row([page.join([None] * len(page.rows))], True) for page in self.items]
+            return [self._row([page.join([None] * len(page.texts))], True) for page in self.items]
         best = iter([row[0].is_complete for row in answer.rows])
         outputs = ([row[rank] for row in answer.rows] for rank in range(self.num_outputs))
         written = [iter(answer.planned.place_tags(row)) for row in outputs]
         rows = []
         for page in self.items:
-            count = len(page.rows)
+            count = len(page.texts)
             pages = [page.join(list(islice(texts, count))) for texts in written]
             rows.append(self._row(pages, all(list(islice(best, count)))))
         return rows
@@ -193,7 +193,7 @@ class File(Contents[MessageDocument, MarkedJob]):
     def describe(self, answer: Answer[MarkedJob] | None) -> list[Row]:
         """As for `Contents`: the translated file, and what became of its texts."""
         (document,) = self.items
-        row: Row = {"content": self.content, "texts": len(document.rows)}
+        row: Row = {"content": self.content, "texts": len(document.texts)}
         if answer:
             best = [row[0] for row in answer.rows]
             translated = write_document(document, answer.planned, best)
@@ -208,4 +208,4 @@ class File(Contents[MessageDocument, MarkedJob]):
 
 def _text_of(item: str | Document) -> str:
     """Returns the text of an item, by which its language is detected."""
-    return item if isinstance(item, str) else "\n".join(marked.text for marked in item.texts)
+    return item if isinstance(item, str) else "\n".join(text.marked.plain for text in item.texts)

@@ -115,7 +115,7 @@ async def translate_file(request: Request) -> JSONResponse:
     options = TranslateOptions(glossary=service.glossaries.chosen(fields.glossary))
     most, content = _EXPANDED * service.settings.limits.max_body, await fields.file.read()
     file = await asyncio.to_thread(File.read, path.name, content, options, most)
-    service.check_size([marked.text for marked in file.items[0].texts])
+    service.check_size([text.marked.plain for text in file.items[0].texts])
     work = file.translate(request, service, fields.source, fields.target)
     ((row, _),) = await service.finish_in_time(request, work)
     file_id = service.files.add(row.pop("content"))
