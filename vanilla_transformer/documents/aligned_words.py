@@ -73,10 +73,10 @@ class AlignedWords:
         """Yields spans of the source whose text both sides have once, each with its output span."""
         for span in spans:
             text = source[slice(*span)]
-            if source.count(text) == output.count(text) == 1:
-                start = output.index(text)
-                if start in self.starts and start + len(text) in self.stops:
-                    yield span, (start, start + len(text))
+            start, stop = output.find(text), output.find(text) + len(text)
+            if all(side.find(text) == side.rfind(text) for side in (source, output)):
+                if start in self.starts and stop in self.stops:
+                    yield span, (start, stop)
 
     def _known_words(self, in_source: Span, in_output: Span) -> Iterator[tuple[int, int]]:
         """Yields the units of a part that both texts have, with their words of the source."""
