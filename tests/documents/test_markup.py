@@ -238,7 +238,9 @@ def check_placed_tags(document):
     assert not stack
 
 
-@pytest.mark.parametrize("source", ["la <b>la la</b>", "<b>la la</b> la", "x <b>la, la</b>, la, la"])
+@pytest.mark.parametrize(
+    "source", ["la <b>la la</b>", "<b>la la</b> la", "x <b>la, la</b>, la, la"]
+)
 def test_a_text_that_stands_twice_with_a_common_word_is_not_known(source):
     output = parse(source).plain
     assert placed(source, output, range(len(words(output)))) == source

@@ -282,7 +282,7 @@ def test_a_form_for_several_numbers_has_the_number(language, singular, plural, f
     header = HEADER.format(language, "UTF-8").replace('"Content', rule + '"Content')
     message = f'msgid "{singular}"\nmsgid_plural "{plural}"\nmsgstr[0] ""\nmsgstr[1] ""\n'
     document = read_document("a.po", (header + message).encode())
-    assert [text.text for text in document.texts] == [first, plural]
+    assert [text.marked.plain for text in document.texts] == [first, plural]
 
 
 @pytest.mark.parametrize(

@@ -74,9 +74,9 @@ class AlignedWords:
         for span in spans:
             text = source[slice(*span)]
             start, stop = output.find(text), output.find(text) + len(text)
-            if all(side.find(text) == side.rfind(text) for side in (source, output)):
-                if start in self.starts and stop in self.stops:
-                    yield span, (start, stop)
+            is_once = all(side.find(text) == side.rfind(text) for side in (source, output))
+            if is_once and start in self.starts and stop in self.stops:
+                yield span, (start, stop)
 
     def _known_words(self, in_source: Span, in_output: Span) -> Iterator[tuple[int, int]]:
         """Yields the units of a part that both texts have, with their words of the source."""
