@@ -62,7 +62,7 @@ class Server:
 
 def plan_of(texts):
     """What a route asks a served model for."""
-    return lambda translator, options: translator.plan(texts, options)
+    return lambda translator, options, memories: translator.plan(texts, options, memories)
 
 
 def read_answer(connection):

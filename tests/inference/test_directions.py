@@ -252,7 +252,8 @@ def test_a_server_translates_each_direction_of_one_model(models):
 
     async def ask(source, target):
         direction = served.for_direction(source, target)
-        answer = await direction.answer(plan_of(TEXTS), TranslateOptions(tokens=True, **search))
+        options = TranslateOptions(tokens=True, **search)
+        answer = await direction.compute(plan_of(TEXTS), options, [])
         return [row[0] for row in answer.rows]
 
     translator = Translator.from_pretrained(path, device="cpu")

@@ -248,7 +248,7 @@ def test_the_server_answers_with_every_kind_or_says_why_not(converted, kind):
         model = models.named(None)
         details = {"scores": True, "tokens": True, "alignment": True}
         options = TranslateOptions(n_best=2, num_beams=2, **details)
-        answer = asyncio.run(model.answer(plan_of(["the cat sat"]), options))
+        answer = asyncio.run(model.compute(plan_of(["the cat sat"]), options, []))
         ((first, second),) = answer.rows
     finally:
         models.close()

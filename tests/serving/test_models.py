@@ -43,7 +43,7 @@ def make_model(trained):
 
 
 async def texts_of(model, texts, **search):
-    answer = await model.answer(plan_of(texts), TranslateOptions(**search))
+    answer = await model.compute(plan_of(texts), TranslateOptions(**search), [])
     return [row[0].text for row in answer.rows]
 
 

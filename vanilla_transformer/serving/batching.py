@@ -29,7 +29,7 @@ class QueuedRequest:
         self.unfinished = len(segments)
 
     def finish(self, error: Exception | None = None) -> None:
-        """Wakes the request up, in the thread of its loop; without an error, with all outputs."""
+        """Gives the request its outputs, or an error; runs in the thread of its loop."""
         if self.done.done():  # the request was cancelled
             return
         if error is None:
@@ -71,10 +71,10 @@ class Batcher:
     async def run(self, segments: Sequence[Sized], call: Call) -> list[Any]:
         """Computes the segments of a request.
 
-        If the task of this call is cancelled, the segments that wait are dropped.
+        If the task of this call is cancelled, the waiting segments are dropped.
 
         Args:
-            call: The call that computes them: requests of equal ones may share a batch.
+            call: The call that computes the segments; requests of equal calls may share a batch.
         """
         if not segments:
             return []
@@ -89,7 +89,7 @@ class Batcher:
                 self._metrics.dropped.labels(self._model).inc(dropped)
 
     def close(self, timeout: float | None = None) -> None:
-        """Ends the threads after the batches that they compute, and waits for each some seconds."""
+        """Stops each thread after its current batch, and waits up to `timeout` seconds for it."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -147,7 +147,7 @@ class Batcher:
                 self._remove(requests[0])
                 requests[0].loop.call_soon_threadsafe(requests[0].finish, error)
                 return
-            for request in requests:  # an error of one request is not that of the others
+            for request in requests:  # one of them has the error; the others have outputs
                 self._compute_batch([part for part in batch if part[0] is request])
 
     def _compute_parts(self, batch: list[tuple[QueuedRequest, int]]) -> None:

@@ -6,7 +6,6 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl
 
 from fastapi import Request
-from fastapi.exceptions import RequestValidationError
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -16,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from vanilla_transformer.serving.errors import CLIENT_GONE, RequestError
+from vanilla_transformer.serving.errors import CLIENT_GONE, FieldsError, RequestError
 from vanilla_transformer.serving.settings import Limits
 
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
@@ -45,7 +44,7 @@ class LenientFields(Fields):
     """Fields as LibreTranslate reads them: unknown and blank ones do not count, "2" means 2."""
 
     model_config = ConfigDict(extra="ignore", strict=False)
-    not_given: ClassVar[tuple[Any, ...]] = (None, "")
+    not_given: ClassVar[tuple[Any, ...]] = (None, "", [])
     api_key: Text = Field("", description="API key, where the server asks for one")
 
 
@@ -53,7 +52,7 @@ SomeFields = TypeVar("SomeFields", bound=Fields)
 
 
 def describe_body(fields: type[Fields], *kinds: str) -> dict[str, Any]:
-    """Returns what the description of the interface tells of a body."""
+    """Returns the description of a body for OpenAPI."""
     content = {kind: {"schema": fields.model_json_schema()} for kind in kinds}
     return {"requestBody": {"required": True, "content": content}}
 
@@ -65,8 +64,8 @@ async def read_bytes(request: Request, limits: Limits) -> bytes:
     body, more = bytearray(), True
     try:
         async with asyncio.timeout(limits.read_timeout):
-            # A body that is somewhat too large is read whole: while they send, most clients
-            # do not read an answer.
+            # Most clients read no answer while they send, so a body that is somewhat too large is
+            # read whole.
             while more and size <= 4 * limits.max_body:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
@@ -91,7 +90,7 @@ async def read_bytes(request: Request, limits: Limits) -> bytes:
 
 
 async def parse_body(request: Request, body: bytes) -> dict[str, Any]:
-    """Reads the values of a body: of JSON, or of a form, of which the address may hold a part."""
+    """Reads the values of a body: JSON, or a form. The address may hold some fields of a form."""
     kind = request.headers.get("content-type", "")
     try:
         if "json" in kind:
@@ -132,4 +131,4 @@ def check_fields(fields: type[SomeFields], values: dict[str, Any]) -> SomeFields
     try:
         return fields.model_validate(values)
     except ValidationError as error:
-        raise RequestValidationError(error.errors(), body=list(fields.model_fields)) from None
+        raise FieldsError(list(fields.model_fields), error.errors()) from None

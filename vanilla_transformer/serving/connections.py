@@ -32,7 +32,7 @@ def protocol_with_deadline(seconds: float) -> type[H11Protocol]:
             self.watch_head()
 
         def watch_head(self) -> None:
-            """Starts the timer where a request is awaited; its further parts give no more time."""
+            """Starts the timer for the head of a request; its later parts do not restart it."""
             if self.cycle is not None and not self.cycle.response_complete:
                 self.stop_timer()
             elif self.head_timer is None:
@@ -52,9 +52,12 @@ def protocol_with_deadline(seconds: float) -> type[H11Protocol]:
 
 
 class GracefulServer(uvicorn.Server):
-    """Ends with status 0 on a signal, after what it has accepted; at once on a second one."""
+    """A server that ends with status 0 after a signal."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Ends the server after what it has accepted; at the second signal, at once."""
+        """Ends the server after the accepted requests; at the second signal, at once.
+
+        The handler of uvicorn would raise the signal again at the end: the status would not be 0.
+        """
         self.force_exit = self.should_exit
         self.should_exit = True

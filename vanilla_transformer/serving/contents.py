@@ -1,9 +1,9 @@
-"""What a request has translated: texts, pages of HTML, or a file, all by one interface."""
+"""The contents of a request behind one interface: texts, HTML pages, or a file."""
 
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from io import BytesIO
 from itertools import islice
 from typing import Any, Generic, Self, TypeVar
@@ -43,15 +43,16 @@ class Contents(ABC, Generic[Item, Planned]):
 
     items: Sequence[Item]
     options: TranslateOptions
+    direction: ServedDirection | None = field(default=None, kw_only=True)  # of all items
 
     @property
     def num_outputs(self) -> int:
-        """How many outputs the request has for each text."""
+        """The number of outputs for each text."""
         return self.options.n_best or 1
 
     def part(self, indices: Sequence[int], direction: ServedDirection | None) -> Self:
-        """Returns some of the items, which have this direction, or none."""
-        return replace(self, items=[self.items[index] for index in indices])
+        """Returns some of the items with their direction."""
+        return replace(self, items=[self.items[n] for n in indices], direction=direction)
 
     @abstractmethod
     def plan(
@@ -61,7 +62,7 @@ class Contents(ABC, Generic[Item, Planned]):
 
     @abstractmethod
     def describe(self, answer: Answer[Planned] | None) -> list[Row]:
-        """Returns the answer to each item; without one of a model, it comes back as it is."""
+        """Returns the answer to each item. None: no model has answered; the items come back."""
 
     async def translate(
         self, request: Request, service: Service, source: str, target: str
@@ -91,13 +92,14 @@ class Contents(ABC, Generic[Item, Planned]):
         return [(rows[index], language) for index, (_, language) in enumerate(found)]
 
     def _row(self, outputs: Sequence[str], is_complete: bool) -> Row:
-        """Returns what the answers to texts and to pages have."""
+        """Returns the fields that answers to texts and to pages share."""
         row: Row = {"translatedText": outputs[0]}
         if self.num_outputs > 1:
             row["alternatives"] = [text for text in dict.fromkeys(outputs) if text != outputs[0]]
         return row if is_complete else row | {"cutOff": True}
 
 
+@dataclass(frozen=True)
 class PlainTexts(Contents[str, Job]):
     """Texts."""
 
@@ -122,6 +124,7 @@ class PlainTexts(Contents[str, Job]):
         return row | {"fromMemory": best.from_memory and asdict(best.from_memory)}
 
 
+@dataclass(frozen=True)
 class Pages(Contents[FileTemplate, MarkedJob]):
     """Pages of HTML."""
 
@@ -138,35 +141,30 @@ class Pages(Contents[FileTemplate, MarkedJob]):
         return plan_marked(translator, rows, options, memories)
 
     def describe(self, answer: Answer[MarkedJob] | None) -> list[Row]:
-        """As for `Contents`. A page is cut off where a text of it is."""
+        """As for `Contents`. A page is cut off if one of its texts is."""
         if answer is None:
             return [self._row([page.join([None] * len(page.texts))], True) for page in self.items]
-        best = iter([row[0].is_complete for row in answer.rows])
-        outputs = ([row[rank] for row in answer.rows] for rank in range(self.num_outputs))
-        written = [iter(answer.planned.place_tags(row)) for row in outputs]
-        rows = []
+        best = iter([outputs[0].is_complete for outputs in answer.rows])
+        ranked = ([outputs[rank] for outputs in answer.rows] for rank in range(self.num_outputs))
+        written = [iter(answer.planned.place_tags(outputs)) for outputs in ranked]
+        described = []
         for page in self.items:
             count = len(page.texts)
             pages = [page.join(list(islice(texts, count))) for texts in written]
-            rows.append(self._row(pages, all(list(islice(best, count)))))
-        return rows
+            described.append(self._row(pages, all(list(islice(best, count)))))
+        return described
 
 
 @dataclass(frozen=True)
 class File(Contents[MessageDocument, MarkedJob]):
-    """A file, whose document is the only item.
-
-    Attributes:
-        target: The code of the target language, if another model follows. None: the model has it.
-    """
+    """A file, whose document is the only item."""
 
     name: str
     content: bytes
-    target: str | None = None
 
     @classmethod
     def read(cls, name: str, content: bytes, options: TranslateOptions, most: int) -> Self:
-        """Reads a file, whose parts may have so many bytes, or refuses it (400)."""
+        """Reads a file, or refuses it (400); unpacked, it may have `most` bytes."""
         try:
             if is_zipfile(BytesIO(content)):
                 with ZipFile(BytesIO(content)) as packed:
@@ -175,27 +173,25 @@ class File(Contents[MessageDocument, MarkedJob]):
         except (ValueError, BadZipFile) as error:
             raise RequestError(400, str(error)) from error
 
-    def part(self, indices: Sequence[int], direction: ServedDirection | None) -> Self:
-        """As for `Contents`: the whole file."""
-        return replace(self, target=direction.codes[1] if direction and direction.pivot else None)
-
     def plan(
         self, translator: Translator, options: TranslateOptions, memories: list[Memory]
     ) -> MarkedJob:
-        """As for `Contents`. The file's own translations are a memory, too."""
-        (document,) = self.items
+        """As for `Contents`. The translations in the file are a memory, too."""
+        (document,), direction = self.items, self.direction
         memories = [Memory(document.pairs), *memories]
+        # The target of the first of two models is another language.
+        target = direction.codes[1] if direction and direction.pivot else None
         try:
-            return plan_document(translator, document, options, memories, target=self.target)
+            return plan_document(translator, document, options, memories, target=target)
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from error
 
     def describe(self, answer: Answer[MarkedJob] | None) -> list[Row]:
-        """As for `Contents`: the translated file, and what became of its texts."""
+        """As for `Contents`: the translated file, and the numbers of its texts."""
         (document,) = self.items
         row: Row = {"content": self.content, "texts": len(document.texts)}
         if answer:
-            best = [row[0] for row in answer.rows]
+            best = [outputs[0] for outputs in answer.rows]
             translated = write_document(document, answer.planned, best)
             written = list(filter(None, translated.written))
             row["content"] = translated.content

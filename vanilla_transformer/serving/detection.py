@@ -24,7 +24,7 @@ It is chosen, not measured.
 _LONGEST_SAMPLE = 2000
 """Characters that suffice to tell the language of a text."""
 _LEAST_OWN = 40
-"""Texts of a list have a language of their own if they are longer, as in LibreTranslate."""
+"""A longer text of a list has a language of its own, as in LibreTranslate."""
 
 
 class Detected(NamedTuple):
@@ -37,8 +37,8 @@ class Detected(NamedTuple):
 def detect_sources(texts: list[str], sources: list[str], target: str) -> list[Detected]:
     """Detects the language of each text of a list, or refuses the list (400).
 
-    Short texts have one language together. Beside others, a long text may be in a language that
-    leads to no target.
+    All short texts have one language together. The list is refused only if none of its texts is in
+    a source language or the target language.
     """
     own = [
         detect_source(text, sources, target) if len(text) > _LEAST_OWN else None for text in texts

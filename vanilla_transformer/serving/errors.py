@@ -2,9 +2,10 @@
 
 import json
 import logging
+from collections.abc import Sequence
+from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
@@ -14,8 +15,21 @@ CLIENT_GONE = 499
 """Status in the logs and metrics of a request whose client went away; nobody receives it."""
 
 
+_TEXT_LIMIT = "Invalid request: request ({value} {name}) exceeds text limit ({most} {name})"
+"""The sentence of LibreTranslate, for texts that are too long or too many."""
+FIELD_LIMIT = "`{name}` is {value}: this server takes at most {most}."
+
+
 class RequestError(HTTPException):
     """An error of a request: its status, what is wrong, and headers."""
+
+
+class FieldsError(Exception):
+    """Problems of the fields of a body, as pydantic tells them, and the names of all fields."""
+
+    def __init__(self, allowed: Sequence[str], problems: Sequence[Any]) -> None:
+        super().__init__(*problems)
+        self.allowed, self.problems = allowed, problems
 
 
 class ComputationError(Exception):
@@ -36,10 +50,8 @@ def add_error_answers(app: FastAPI) -> None:
             message = f"{message}: see /docs for what this server offers."
         return JSONResponse({"error": message}, error.status_code, error.headers)
 
-    @app.exception_handler(RequestValidationError)
-    async def answer_validation_error(
-        request: Request, error: RequestValidationError
-    ) -> JSONResponse:
+    @app.exception_handler(FieldsError)
+    async def answer_fields_error(request: Request, error: FieldsError) -> JSONResponse:
         return JSONResponse({"error": _describe_problem(error)}, 400)
 
     @app.exception_handler(ComputationError)
@@ -53,18 +65,10 @@ def add_error_answers(app: FastAPI) -> None:
         return JSONResponse({"error": "An error occurred in the server."}, 500)
 
 
-def check_limit(count: int, most: int, what: str) -> None:
-    """Refuses, with status 400, a request that has too many of something."""
-    if count > most:
-        raise RequestError(
-            400, f"Invalid request: request ({count} {what}) exceeds text limit ({most} {what})"
-        )
-
-
-def check_most(name: str, value: int | None, most: int) -> None:
-    """Refuses, with status 400, a field above the limit of the server."""
+def check_limit(value: int | None, most: int, name: str, sentence: str = _TEXT_LIMIT) -> None:
+    """Refuses, with status 400, a value above a limit of the server."""
     if value is not None and value > most:
-        raise RequestError(400, f"`{name}` is {value}: this server takes at most {most}.")
+        raise RequestError(400, sentence.format(name=name, value=value, most=most))
 
 
 def shorten(value: object, most: int = 80) -> str:
@@ -73,13 +77,13 @@ def shorten(value: object, most: int = 80) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def _describe_problem(error: RequestValidationError) -> str:
-    """Names one field that is wrong, its value, and what it takes."""
-    problems = error.errors()
+def _describe_problem(error: FieldsError) -> str:
+    """Names one wrong field, its value, and the values that it takes."""
+    problems = error.problems
     for problem in problems:
         unknown = problem["loc"][-1:] or (problem["input"],)  # a name that is no Unicode text
         if problem["type"] == "extra_forbidden" or not problem["loc"]:
-            return f"Unknown field {shorten(unknown[0])}: use {', '.join(error.body)}."
+            return f"Unknown field {shorten(unknown[0])}: use {', '.join(error.allowed)}."
     # Of the types that a field may have, the one that fits best fails deepest in the value.
     field = problems[0]["loc"][0]
     tried = [problem for problem in problems if problem["loc"][0] == field]

@@ -15,7 +15,8 @@ from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.options import SearchOptions, range_of
 from vanilla_transformer.serving.bodies import JSON, Fields, Text, Texts, describe_body
-from vanilla_transformer.serving.errors import check_most
+from vanilla_transformer.serving.contents import PlainTexts
+from vanilla_transformer.serving.errors import FIELD_LIMIT, check_limit
 from vanilla_transformer.serving.glossaries import GlossaryField
 from vanilla_transformer.serving.service import service_of
 
@@ -64,9 +65,9 @@ async def generate(request: Request) -> JSONResponse:
     """Answers with the outputs of texts by one model."""
     service = service_of(request)
     fields, limits = await service.read_fields(request, GenerateFields), service.settings.limits
-    check_most("num_beams", fields.num_beams, limits.max_beams)
-    check_most("n_best", fields.n_best, limits.max_beams)
-    check_most("max_new_tokens", fields.max_new_tokens, limits.max_new_tokens)
+    check_limit(fields.num_beams, limits.max_beams, "num_beams", FIELD_LIMIT)
+    check_limit(fields.n_best, limits.max_beams, "n_best", FIELD_LIMIT)
+    check_limit(fields.max_new_tokens, limits.max_new_tokens, "max_new_tokens", FIELD_LIMIT)
     texts = fields.texts if isinstance(fields.texts, list) else [fields.texts]
     service.check_size(texts)
     direction = service.models.direction_of(
@@ -77,12 +78,7 @@ async def generate(request: Request) -> JSONResponse:
         tokens=fields.scores,
         glossary=service.glossaries.chosen(fields.glossary),
     )
-    work = service.answer(
-        request,
-        direction,
-        lambda translator, options, memories: translator.plan(texts, options, memories),
-        options,
-    )
+    work = service.answer(request, direction, PlainTexts(texts, options).plan, options)
     answer = await service.finish_in_time(request, work)
     has_memory = service.memory is not None
     rows = [
@@ -111,7 +107,7 @@ async def models(request: Request) -> JSONResponse:
 
 
 def _describe_translator(translator: Translator | None) -> dict[str, Any]:
-    """Returns what is known of a model once it is loaded."""
+    """Returns the facts of a loaded model."""
     if translator is None:
         return {}
     return {

@@ -7,8 +7,8 @@ from pydantic import Field
 
 from vanilla_transformer.inference.glossaries import as_glossary
 from vanilla_transformer.serving.bodies import Text
+from vanilla_transformer.serving.changing_file import ChangingFile
 from vanilla_transformer.serving.errors import RequestError
-from vanilla_transformer.serving.monitoring import ChangingFile
 from vanilla_transformer.text.terms import Glossary
 
 Pairs = list[Annotated[list[Text], Field(min_length=2, max_length=2)]]

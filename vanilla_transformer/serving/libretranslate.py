@@ -24,7 +24,7 @@ from vanilla_transformer.serving.bodies import (
 )
 from vanilla_transformer.serving.contents import File, Pages, PlainTexts
 from vanilla_transformer.serving.detection import detect_languages
-from vanilla_transformer.serving.errors import RequestError, check_most
+from vanilla_transformer.serving.errors import FIELD_LIMIT, RequestError, check_limit
 from vanilla_transformer.serving.glossaries import GlossaryField
 from vanilla_transformer.serving.service import service_of
 from vanilla_transformer.serving.settings import ANY
@@ -65,12 +65,10 @@ async def translate(request: Request) -> JSONResponse:
     """Answers with the outputs of texts, and with the details that the request names."""
     service = service_of(request)
     fields = await service.read_fields(request, TranslateFields)
-    for name in ("q", "source", "target"):
-        if not getattr(fields, name):
-            raise RequestError(400, f"Invalid request: missing {name} parameter")
     texts = fields.q if isinstance(fields.q, list) else [fields.q]
     service.check_size(texts)
-    check_most("alternatives", fields.alternatives, service.settings.limits.max_beams - 1)
+    most = service.settings.limits.max_beams - 1
+    check_limit(fields.alternatives, most, "alternatives", FIELD_LIMIT)
     glossary = service.glossaries.chosen(fields.glossary)
     options = TranslateOptions(n_best=fields.alternatives + 1, glossary=glossary)
     contents: PlainTexts | Pages
@@ -204,7 +202,7 @@ async def languages(request: Request) -> JSONResponse:
     )
 
 
-@router.get("/frontend/settings", summary="Gives clients with a user interface what they need.")
+@router.get("/frontend/settings", summary="Describes the server for clients with a user interface.")
 async def frontend_settings(request: Request) -> JSONResponse:
     """Answers with the settings of this server that a page shows."""
     service = service_of(request)
@@ -243,7 +241,7 @@ def _describe(code: str, confidence: int) -> dict[str, Any]:
 
 
 def _name_of(code: str) -> str:
-    """Returns the name of a language; a model without a direction has other codes."""
+    """Returns the name of a language, or the code itself if it is of no language."""
     if code == ANY:
         return "Any"
     return language_name(code) if is_language(code) else code

@@ -14,7 +14,7 @@ from filelock import FileLock
 from vanilla_transformer.documents.memory_files import pair_of_line
 from vanilla_transformer.files.text_files import as_cell
 from vanilla_transformer.language_tags import known_tag
-from vanilla_transformer.serving.monitoring import ChangingFile
+from vanilla_transformer.serving.changing_file import ChangingFile
 from vanilla_transformer.text.memory import Memory, Pair
 
 
@@ -37,7 +37,7 @@ class StoredMemory:
         return self._memories.get(_key(source, target), Memory())
 
     def add(self, source: str, target: str, pair: Pair) -> None:
-        """Adds a pair of these languages to the file, if it would answer its own text."""
+        """Adds a pair to the file; refuses a pair that the memory would not find by its source."""
         text, translation = map(as_cell, pair[:2])
         stored = Pair(text, translation, is_correction=True)
         if Memory([stored]).exact(pair.source) is None:
@@ -83,5 +83,5 @@ class StoredMemory:
 
 
 def _key(*codes: str) -> tuple[str, ...]:
-    """Returns the codes of a direction in the standard form, as far as they are of languages."""
+    """Returns the codes of a direction; those of languages have the standard form."""
     return tuple(known_tag(code) or code for code in codes)

@@ -17,45 +17,41 @@ from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.served_model import Answer, Plan, Planned, ServedModel, job_of
 from vanilla_transformer.serving.settings import ANY, Settings
 from vanilla_transformer.serving.translators import Translators, load_translator
+from vanilla_transformer.text.memory import Memory
 
 
 @dataclass(frozen=True)
 class ServedDirection:
-    """A direction as it is served.
-
-    Attributes:
-        codes: The codes of source and target by which it is served.
-        languages: The languages as the model names them.
-        further: The direction from the target of the model to that of the codes. None: they are
-            the same.
-    """
+    """A direction as it is served."""
 
     model: ServedModel
-    codes: tuple[str, str]
-    languages: Languages = (None, None)
-    further: "ServedDirection | None" = None
+    codes: tuple[str, str]  # of source and target, by which clients name it
+    languages: Languages = (None, None)  # as the model names them
+    further: "ServedDirection | None" = None  # from the target of the model to that of the codes
 
     @property
     def pivot(self) -> str | None:
         """The code of the language between source and target, if there is one."""
         return self.further.codes[0] if self.further else None
 
-    async def answer(self, plan: Plan[Planned], options: TranslateOptions) -> Answer[Planned]:
-        """Computes the outputs of a request, with one model after the other."""
+    async def compute(
+        self, plan: Plan[Planned], options: TranslateOptions, memories: list[Memory]
+    ) -> Answer[Planned]:
+        """Computes the outputs of a request with one model, or with two models in turn."""
         source, target = self.languages
         options = replace(options, source_language=source, target_language=target)
         if self.further is None:
-            return await self.model.answer(plan, options)
+            return await self.model.compute(plan, options, memories)
         needed = TranslateOptions(
             source_language=source, target_language=target, marks=True, scores=options.scores
         )
-        half = await self.model.answer(plan, needed, job_to_pivot)
+        half = await self.model.compute(plan, needed, memories, job_to_pivot)
         job, outputs = job_of(half.planned), [row[0] for row in half.rows]
 
-        def plan_further(translator: Translator, options: TranslateOptions) -> Job:
+        def plan_further(translator: Translator, options: TranslateOptions, _: list[Memory]) -> Job:
             return plan_from_pivot(translator, options, job_to_pivot(job), outputs)
 
-        whole = await self.further.answer(plan_further, options)
+        whole = await self.further.compute(plan_further, options, [])
         rows = [
             [combine_translations(text.text, first, second) for second in row]
             for text, first, row in zip(job.texts, outputs, whole.rows, strict=True)
@@ -110,7 +106,7 @@ class Models:
     def direction_of(
         self, name: str | None, source: str | None, target: str | None
     ) -> ServedDirection:
-        """Returns a direction of the model of a name, which may refuse languages of its own."""
+        """Returns a direction of a model by its name; the model may refuse the languages later."""
         model = self.named(name)
         codes = _served_codes([*model.directions], source, target)
         return ServedDirection(model, codes, model.directions.get(codes, (source, target)))
@@ -148,7 +144,7 @@ class Models:
         return [(self.directions.get((found.code, target)), found) for found in detected]
 
     def problems(self) -> list[str]:
-        """Lists why no further request should come: full queues."""
+        """Lists the full queues."""
         return [
             f"the queue of {name} is full" for name, model in self.by_name.items() if model.is_full
         ]
@@ -164,9 +160,9 @@ class Models:
 def _served_codes(
     served: list[tuple[str, str]], source: str | None, target: str | None
 ) -> tuple[str, str]:
-    """Returns the codes of a direction as they are served, in whatever spelling they come.
+    """Returns the codes of a direction as they are served. The given ones may have any spelling.
 
-    A language that is not given is the only one beside the other, or else any.
+    A language that is not given is the only one that is served with the other, or `ANY`.
     """
     sources, targets = ([codes[side] for codes in served] for side in (0, 1))
     if source is None:
@@ -180,8 +176,8 @@ def _served_codes(
 def _closest_code(code: str | None, served: list[str]) -> str:
     """Returns the served code of the same language: "en" for `en-US`, "zh-Hant" for `zt`.
 
-    A code that is served itself, or of a language that is not, stays as it is. None becomes the
-    only code, or `ANY`.
+    A code stays as it is if it is served itself, or if its language is not served. None becomes the
+    only served code, or `ANY`.
     """
     if code is None:
         return served[0] if len({*served}) == 1 else ANY

@@ -5,9 +5,7 @@ import logging
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from prometheus_client import (
@@ -24,8 +22,8 @@ from prometheus_client import (
 EVENTS = logging.getLogger("vanilla_transformer.serving")
 """The logger of the server: each record's message is the name of an event."""
 _FIELDS = "fields"
-_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-_TOKEN_COUNTS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384)
+_SEGMENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+_TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384)
 
 
 class JsonFormatter(logging.Formatter):
@@ -67,34 +65,11 @@ def log_event(event: str, level: int = logging.INFO, **fields: Any) -> None:
     """Logs an event of the server.
 
     Args:
-        **fields: What is known of it; None is left out. `exception` is described.
+        **fields: The facts of the event, but None. Of `exception`, a description is logged.
     """
     known = {name: value for name, value in fields.items() if value is not None}
     error = known.pop("exception", None)
     EVENTS.log(level, event, extra={_FIELDS: known}, exc_info=error)
-
-
-class ChangingFile:
-    """A file that is read again when it changes, and whose former content stays if it is wrong."""
-
-    def __init__(self, path: str) -> None:
-        self._path = Path(path)
-        self._state = self._state_now()
-
-    def _state_now(self) -> tuple[int, int] | None:
-        if not self._path.exists():
-            return None
-        status = self._path.stat()
-        return status.st_mtime_ns, status.st_size
-
-    def read_if_changed(self, problem: str, read: Callable[[], None]) -> None:
-        """Reads it once in each state, and logs what is wrong with it under a name."""
-        if (now := self._state_now()) != self._state:
-            self._state = now
-            try:
-                read()
-            except (OSError, ValueError) as error:
-                log_event(problem, logging.WARNING, file=str(self._path), problem=str(error))
 
 
 def set_up_logs(level: str) -> None:
@@ -118,7 +93,7 @@ class Metrics:
     """The counters at `/metrics`, for Prometheus; names begin with `vanilla_transformer_`."""
 
     def __init__(self) -> None:
-        # Without it, each counter has a second series.
+        # Otherwise, each counter has a second series, with the time at which it was made.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped there
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
@@ -135,19 +110,17 @@ class Metrics:
         self.tokens = counter("source_tokens", "Tokens of source texts", model)
         self.errors = counter("computation_errors", "Requests whose computation failed", model)
         self.dropped = counter(
-            "dropped_segments", "Lines that were not computed: the request was over", model
+            "dropped_segments", "Segments that were dropped, as their request had ended", model
         )
-        self.segments = histogram("batch_segments", "Lines in a batch", model, buckets=_BATCH_SIZES)
+        self.segments = histogram("batch_segments", "Segments in a batch", model, buckets=_SEGMENTS)
         self.batch_tokens = histogram(
-            "batch_tokens", "Source tokens in a batch", model, buckets=_TOKEN_COUNTS
+            "batch_tokens", "Source tokens in a batch", model, buckets=_TOKENS
         )
         self.batch_seconds = histogram("batch_seconds", "Time to compute a batch", model)
         self.loading = histogram("loading_seconds", "Time to load a model")
         gauge: Any = partial(Gauge, **options)
         self.waiting = gauge("waiting_requests", "Requests that wait for a model to be loaded")
-        self.queued = gauge(
-            "accepted_requests", "Requests that are accepted and not yet answered", model
-        )
+        self.queued = gauge("accepted_requests", "Accepted requests without an answer", model)
 
     def render(self) -> bytes:
         """Returns all values in Prometheus's text format."""

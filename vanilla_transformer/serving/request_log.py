@@ -22,17 +22,11 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 @dataclass
 class Record:
-    """The line of the log on a request. Handlers add to `fields`.
+    """The record of a request for its line in the log. Handlers add to `fields`."""
 
-    Attributes:
-        request_id: Its id: `X-Request-ID` of the request, or a new one.
-        fields: Further facts, such as the model and the number of characters.
-        status: HTTP status of the answer; None until it begins.
-    """
-
-    request_id: str
-    fields: dict[str, Any] = field(default_factory=dict)
-    status: int | None = None
+    request_id: str  # `X-Request-ID` of the request, or a new one
+    fields: dict[str, Any] = field(default_factory=dict)  # such as the number of characters
+    status: int | None = None  # of the answer; None until it begins
 
 
 class RequestLog:
@@ -59,7 +53,7 @@ class RequestLog:
                 message = {**message, "headers": headers}
             await send(message)
 
-        # uvicorn leaves the body of an answer to HEAD out.
+        # A HEAD request is answered like GET; uvicorn leaves out the body of the answer.
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         inner = {**scope, "method": method, "state": {"record": record}}
         started = time.perf_counter()

@@ -21,9 +21,10 @@ from vanilla_transformer.serving.errors import ComputationError, RequestError, c
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import ANY, ModelEntry, Settings
 from vanilla_transformer.serving.translators import Result, Translators, run_beside
+from vanilla_transformer.text.memory import Memory
 
 Planned = TypeVar("Planned", Job, MarkedJob)
-Plan = Callable[[Translator, TranslateOptions], Planned]
+Plan = Callable[[Translator, TranslateOptions, list[Memory]], Planned]
 
 
 class Answer(NamedTuple, Generic[Planned]):
@@ -36,7 +37,7 @@ class Answer(NamedTuple, Generic[Planned]):
 
 
 def job_of(planned: Job | MarkedJob) -> Job:
-    """Returns the job of texts, which may have tags."""
+    """Returns the job of planned texts, with or without tags."""
     return planned if isinstance(planned, Job) else planned.job
 
 
@@ -51,10 +52,11 @@ class ServedModel:
         self._metrics, self._computation, self._accepted = metrics, settings.computation, 0
         self.directions = self._directions()
         metrics.queued.labels(entry.name).set_function(lambda: self._accepted)
+        # With two threads, a long document does not hold up the next request.
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
 
     def _directions(self) -> dict[tuple[str, str], Languages]:
-        """Returns the languages of a request in each direction, which need no weights."""
+        """Returns the languages of a request in each direction; reads no weights."""
         path, options = self.entry.path, self.complete(TranslateOptions())
         tokenizer = load_tokenizer(path)
         settings = load_generation_settings(path, AutoConfig.from_pretrained(path))
@@ -75,7 +77,7 @@ class ServedModel:
     def complete(self, options: TranslateOptions) -> TranslateOptions:
         """Returns the options of a request with those of the server.
 
-        A language that is not given is that for which the model is served.
+        The languages for which the model is served stand in for those that are not given.
         """
         codes = (None, None) if self.entry.source == ANY else self.entry.direction
         source, target = (code if code and is_language(code) else None for code in codes)
@@ -87,23 +89,24 @@ class ServedModel:
             batch_tokens=self._computation.batch_tokens,
         )
 
-    async def answer(
+    async def compute(
         self,
         plan: Plan[Planned],
         options: TranslateOptions,
+        memories: list[Memory],
         change: Callable[[Job], Job] = lambda job: job,
     ) -> Answer[Planned]:
         """Computes the outputs of a request.
 
         Args:
             plan: Plans the request for a translator, with the completed options.
-            change: Returns the job that is computed in the place of the planned one.
+            change: Returns the job to compute, given the planned one.
         """
         options, name = self.complete(options), self.entry.name
         with self._slot():
             async with self._translators.use(self.entry.path) as (loaded, seconds):
                 translator = loaded.translator
-                planned = await self._prepare(plan, translator, options)
+                planned = await self._prepare(plan, translator, options, memories)
                 job = change(job_of(planned))
                 split = await self._prepare(translator.reader.split, job)
                 tokens = sum(map(len, split.segments))

@@ -1,33 +1,30 @@
-"""The state that all routes share: models, clients, time limits, glossaries, memory."""
+"""The state of a server that its routes share: models, limits, glossaries, memory, files."""
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from fastapi import Request
 
 from vanilla_transformer.inference.options import TranslateOptions
-from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.serving.bodies import SomeFields, check_fields, parse_body, read_bytes
 from vanilla_transformer.serving.errors import CLIENT_GONE, RequestError, check_limit
 from vanilla_transformer.serving.glossaries import Glossaries
 from vanilla_transformer.serving.memories import StoredMemory
 from vanilla_transformer.serving.models import Models, ServedDirection
 from vanilla_transformer.serving.monitoring import Metrics
-from vanilla_transformer.serving.served_model import Answer, Planned, job_of
+from vanilla_transformer.serving.served_model import Answer, Plan, Planned, job_of
 from vanilla_transformer.serving.settings import Settings
 from vanilla_transformer.serving.translated_files import TranslatedFiles
-from vanilla_transformer.text.memory import Memory
 
 Result = TypeVar("Result")
-PlanWithMemories = Callable[[Translator, TranslateOptions, list[Memory]], Planned]
 
 
 @dataclass(frozen=True)
 class Service:
-    """A server without its routes."""
+    """The state of a server that its routes share."""
 
     models: Models
     settings: Settings
@@ -45,10 +42,10 @@ class Service:
         return check_fields(fields, values)
 
     def check_key(self, request: Request, key: str | None = None) -> None:
-        """Checks the key of a request, where the server needs one, and logs its number.
+        """Checks the key of a request if the server has keys, and logs its number.
 
         Args:
-            key: A key in its body; None: the one of its headers.
+            key: The key in the body. None: the headers have it.
         """
         if not (keys := self.settings.clients.api_keys):
             return
@@ -72,17 +69,15 @@ class Service:
         self,
         request: Request,
         direction: ServedDirection,
-        plan: PlanWithMemories[Planned],
+        plan: Plan[Planned],
         options: TranslateOptions,
     ) -> Answer[Planned]:
-        """Computes the outputs of texts of a request, which is planned with the corrections."""
+        """Computes the outputs of a request; corrections in the memory of the server count."""
         memories = []
-        if self.memory is not None:  # it reads what other servers have added
+        if self.memory is not None:  # a thread reads the corrections that other servers have added
             memories.append(await asyncio.to_thread(self.memory.of, *direction.codes))
         note_fields(request, model=direction.model.entry.name)
-        answer = await direction.answer(
-            lambda translator, options: plan(translator, options, memories), options
-        )
+        answer = await direction.compute(plan, options, memories)
         texts = job_of(answer.planned).texts
         characters = sum(len(text) for text, *_ in texts)
         count_fields(request, texts=len(texts), characters=characters, tokens=answer.tokens)
@@ -96,7 +91,7 @@ class Service:
         check_limit(sum(map(len, texts)), self.settings.limits.max_characters, "characters")
 
     async def finish_in_time(self, request: Request, work: Awaitable[Result]) -> Result:
-        """Waits for work as long as it may take and the client waits for it, then cancels it."""
+        """Waits for work; cancels it when its time is over, or when the client leaves."""
 
         async def client_leaves() -> None:
             while (await request.receive())["type"] != "http.disconnect":

@@ -11,20 +11,16 @@ from vanilla_transformer.language_tags import is_language
 from vanilla_transformer.options import TypedEngineOptions, argument, option
 
 ANY = "any"
-"""Code of the source language of a model that is given without a direction."""
+"""Code of the source language of a model without a direction."""
 _CODE = re.compile(r"[A-Za-z0-9_-]{1,35}")
 
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A model to serve, as the command names it.
-
-    Attributes:
-        name: Name by which `/v1/generate` chooses it.
-    """
+    """A model to serve, as the command names it."""
 
     path: str
-    name: str
+    name: str  # by which `/v1/generate` chooses it
     source: str
     target: str
 
@@ -37,10 +33,10 @@ class ModelEntry:
 def parse_model(word: str) -> ModelEntry:
     """Reads `SOURCE-TARGET=MODEL`, `SOURCE:TARGET=MODEL` or `MODEL`.
 
-    Language codes that hold a hyphen need the colon. A `MODEL` alone has the name of its directory.
-    If that, or the name of the directory that it is a link to, is a pair of codes such as `en-de`,
-    it is the direction; otherwise the source is "any" and the target is the name, unless the model
-    itself names its languages.
+    Codes with a hyphen need the colon. A `MODEL` alone has the name of its directory. The direction
+    is this name, or the name of the directory behind a link, if it is a pair of codes such as
+    `en-de`. Otherwise the source is "any" and the target is the name, unless the model itself names
+    its languages.
     """
     name, sign, path = word.partition("=")
     if not sign:

@@ -1,4 +1,4 @@
-"""Translated files in memory: each for some minutes, and as many as there is room for."""
+"""Translated files in memory: each stays for ten minutes, unless newer ones need its room."""
 
 import time
 from secrets import token_urlsafe

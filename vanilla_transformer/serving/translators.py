@@ -42,8 +42,8 @@ def load_translator(path: str, computation: Computation) -> Translator:
     return translator
 
 
-class Loaded:
-    """A translator, and the batches of each model that it computes: a path may have two names."""
+class LoadedModel:
+    """A translator, and the batches of each model that has its path."""
 
     def __init__(self, translator: Translator) -> None:
         self.translator = translator
@@ -62,42 +62,41 @@ class Loaded:
             batcher.close(timeout)
 
 
-class _Place:
-    """A place in memory: what loads a translator, and the number of requests that use it."""
+class _Slot:
+    """A slot in memory: the task that loads a translator, and the number of its requests."""
 
-    def __init__(self, loading: asyncio.Task[Loaded]) -> None:
+    def __init__(self, loading: asyncio.Task[LoadedModel]) -> None:
         self.loading, self.users, self.left = loading, 0, asyncio.Event()
 
 
 class Translators:
     """Translators by their paths.
 
-    Where one more would be too many, the least recently used translator is dropped, an idle one
-    first. If it is in use, loading waits until its requests end; a new request for it loads it
-    again later. A request must not use two translators at a time: the loading of the second could
-    wait for the end of this request.
+    If memory is full, the least recently used translator leaves, an idle one first. If it is in
+    use, loading waits until its requests end; a new request for it loads it again later. A request
+    must not use two translators at a time: the second one could wait for the end of this request.
 
     Args:
         load: Loads a translator, in a thread.
-        most: Most translators that are in memory.
-        metrics: Counts the requests that wait, and times what they wait for.
+        most: The most translators in memory.
+        metrics: Counts the requests that wait for a translator, and times its loading.
     """
 
     def __init__(self, load: Callable[[str], Translator], most: int, metrics: Metrics) -> None:
         self._load, self._most, self._metrics = load, most, metrics
-        self._places: dict[str, _Place] = {}  # that which was asked for least recently comes first
+        self._slots: dict[str, _Slot] = {}  # the least recently used one comes first
         self._turn = asyncio.Lock()
         # One thread loads all: memory that a thread frees is reused only by that thread.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loading")
 
-    def loaded(self, path: str) -> Loaded | None:
+    def loaded(self, path: str) -> LoadedModel | None:
         """Returns a translator, if it is in memory."""
-        place = self._places.get(path)
-        return place.loading.result() if place and place.loading.done() else None
+        slot = self._slots.get(path)
+        return slot.loading.result() if slot and slot.loading.done() else None
 
     def close(self) -> None:
         """Ends the threads."""
-        for loaded in filter(None, map(self.loaded, self._places)):
+        for loaded in filter(None, map(self.loaded, self._slots)):
             loaded.close(timeout=1)
         self._thread.shutdown(wait=False)
 
@@ -108,42 +107,44 @@ class Translators:
                 pass
 
     @asynccontextmanager
-    async def use(self, path: str) -> AsyncIterator[tuple[Loaded, float]]:
-        """Yields a translator, which stays until the block ends, and the seconds of waiting."""
-        started, place = time.perf_counter(), self._places.pop(path, None)
-        place = place or _Place(asyncio.create_task(self._load_in_turn(path)))
-        self._places[path] = place
-        place.users += 1
+    async def use(self, path: str) -> AsyncIterator[tuple[LoadedModel, float]]:
+        """Yields a translator, which stays until the block ends, and the seconds of the wait."""
+        started, slot = time.perf_counter(), self._slots.pop(path, None)
+        slot = slot or _Slot(asyncio.create_task(self._load_in_turn(path)))
+        self._slots[path] = slot
+        slot.users += 1
         try:
-            if place.loading.done():
-                yield place.loading.result(), 0.0
+            if slot.loading.done():
+                yield slot.loading.result(), 0.0
                 return
             with self._metrics.waiting.track_inprogress():
-                loaded = await asyncio.shield(place.loading)  # others wait for it, too
+                loaded = await asyncio.shield(slot.loading)  # other requests wait for it, too
             yield loaded, time.perf_counter() - started
         finally:
-            place.users -= 1
-            place.left.set()
+            slot.users -= 1
+            slot.left.set()
 
-    async def _load_in_turn(self, path: str) -> Loaded:
+    async def _load_in_turn(self, path: str) -> LoadedModel:
+        """Loads a translator after those that are being loaded, and makes room for it."""
         try:
             async with self._turn:
                 await self._make_room()
                 with self._metrics.loading.time():
-                    return Loaded(await run_beside(self._thread, self._load, path))
+                    return LoadedModel(await run_beside(self._thread, self._load, path))
         except Exception:
-            del self._places[path]
+            del self._slots[path]
             raise
 
     async def _make_room(self) -> None:
-        ready = [path for path, place in self._places.items() if place.loading.done()]
+        """Drops a translator if memory is full, after the requests that use it."""
+        ready = [path for path, slot in self._slots.items() if slot.loading.done()]
         if len(ready) < self._most:
             return
-        place = self._places.pop(min(ready, key=lambda path: self._places[path].users > 0))
-        while place.users:
-            place.left.clear()
-            await place.left.wait()
-        await run_beside(self._thread, place.loading.result().close)
-        del place
+        slot = self._slots.pop(min(ready, key=lambda path: self._slots[path].users > 0))
+        while slot.users:
+            slot.left.clear()
+            await slot.left.wait()
+        await run_beside(self._thread, slot.loading.result().close)
+        del slot
         # The parts of a translator refer to each other.
         await run_beside(self._thread, gc.collect)
