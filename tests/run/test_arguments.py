@@ -144,7 +144,7 @@ def test_a_size_is_read_in_bytes_and_in_megabytes(text, size):
 
 @pytest.mark.parametrize("text", ["8kb", "8 GB", "MB", "1e999", "nan"])
 def test_a_size_in_another_form_is_refused_with_the_forms_that_are_read(text):
-    with pytest.raises(ValueError, match=f"'{text}' is no size: .* 8000000, .* 8MB"):
+    with pytest.raises(ValueError, match=f"'{text}' is no size: .* 8000000 or 8MB"):
         read_given(["--size", text])
 
 

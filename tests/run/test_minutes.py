@@ -8,17 +8,19 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from datasets import Dataset
 from made_up_language import arguments, main
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.commands import program
-from vanilla_transformer.run import assembly, pace, training_run
+from vanilla_transformer.run import assembly, fitting, pace, training_run
 from vanilla_transformer.run.architecture_options import ARCHITECTURE_FIELDS
 from vanilla_transformer.run.arguments import RunArguments, parse_arguments
 from vanilla_transformer.run.defaults import TABLE, RunFacts, choose_defaults
+from vanilla_transformer.run.fitting import fit_into
 from vanilla_transformer.run.machine import Machine
 from vanilla_transformer.run.model_size import bytes_in_8_bits, narrow_to_size
-from vanilla_transformer.run.pace import Pace, fit_into
+from vanilla_transformer.run.pace import Pace, Timing
 from vanilla_transformer.run.training_run import run
 
 CPU = Machine(on_cpu=True, has_bfloat16=True)
@@ -72,7 +74,7 @@ def test_a_model_is_as_wide_as_it_can_learn_in_the_time(num_pairs, minutes, widt
 def test_a_given_width_needs_the_pairs_of_such_a_width(width, least):
     loaded = SimpleNamespace(facts=RunFacts.of(120_000, 100, True, CPU))
     asked = SimpleNamespace(defaults={}, given={"d_model": width})
-    (sizes,) = pace.candidate_sizes(asked, loaded)
+    (sizes,) = fitting.candidate_sizes(asked, loaded)
     assert (sizes.layers, sizes.least_pairs) == (4, least)
 
 
@@ -126,6 +128,25 @@ def test_what_is_not_training_is_within_the_time():
     assert timed.seconds_of(2500) == 20 + 2500 + 3 * 5
 
 
+@pytest.mark.parametrize(("max_steps", "num_steps"), [(-1, 500), (50, 50)])
+def test_the_times_of_a_run_follow_from_those_of_a_sample(max_steps, num_steps):
+    whole, some = (
+        {name: Dataset.from_dict({"source": ["a"] * n, "target": ["b"] * n}) for name, n in counts}
+        for counts in (
+            [("train", 1000), ("validation", 300), ("test", 20)],
+            [("train", 100), ("validation", 64), ("test", 20)],
+        )
+    )
+    timing = Timing(until_ready=3.0, steps=[9.0, 0.5, 0.5], epochs=0.6, max_steps=50, per_text=0.1)
+    plan = SimpleNamespace(training=SimpleNamespace(max_steps=max_steps, max_tokens=None))
+    timed = Pace.of(plan, whole, some, timing)
+    assert timed.num_steps == num_steps  # of ten times as many pairs
+    assert timed.pairs_per_step == pytest.approx(20)  # 60 pairs in three steps
+    assert timed.seconds_per_step == 0.5
+    assert (timed.until_ready, timed.per_evaluation) == (30.0, 20.0)  # of 200 texts
+    assert timed.last_scores == pytest.approx(2 * 0.1 * 320)
+
+
 @pytest.mark.parametrize("seconds", [2.0, 0.5])
 def test_a_step_is_timed_with_the_making_of_its_batch(monkeypatch, seconds):
     """The text may be split anew for each step, before Trainer begins it."""
@@ -161,8 +182,8 @@ def timed(monkeypatch):
 
     pace_of.measure = pace.measure_pace
     monkeypatch.setattr(pace, "_SECONDS", 0.0)
-    monkeypatch.setattr(pace, "_HEADROOM", 1.0)
-    monkeypatch.setattr(pace, "measure_pace", measure)
+    monkeypatch.setattr(fitting, "_HEADROOM", 1.0)
+    monkeypatch.setattr(fitting, "measure_pace", measure)
     return measured
 
 
@@ -291,13 +312,13 @@ def test_what_is_told_once_is_told_by_the_run_and_not_by_its_timing(
     make_plan = pace.make_plan
 
     def tell_and_plan(*args):
-        pace.logger.warning_once(told)
+        fitting.logger.warning_once(told)
         return make_plan(*args)
 
     monkeypatch.setattr(pace, "make_plan", tell_and_plan)
     main(arguments(corpus, tmp_path / "out", "train", minutes=1000, num_train_epochs=1))
     assert told not in capsys.readouterr().err
-    pace.logger.warning_once(told)
+    fitting.logger.warning_once(told)
     assert told in capsys.readouterr().err
 
 

@@ -123,13 +123,13 @@ def run(words: Sequence[str]) -> None:
         return
     import torch.distributed
 
-    from vanilla_transformer.run import pace, training_run
+    from vanilla_transformer.run import fitting, training_run
 
     given = [word for word in words if word not in DRY_RUN]
     arguments = read_arguments(given)
     with _sigterm_as_exit(training_run.STATUS_OF_SIGTERM):
         if len(given) < len(words):
-            pace.dry_run(arguments)
+            fitting.dry_run(arguments)
         else:
             training_run.run(arguments, began=_BEGAN)
     if torch.distributed.is_initialized():  # its threads would abort a process that just ends

@@ -22,7 +22,7 @@ from vanilla_transformer.training.training_arguments import TokenBudgetTrainingA
 
 @dataclass(frozen=True)
 class RunArguments:
-    """The options of one run: those that are given, and the defaults that it has chosen."""
+    """The options of one run: the given ones, and the defaults that it has chosen."""
 
     data: DataArguments
     model: ModelArguments
@@ -51,7 +51,7 @@ class RunArguments:
             defaults: Values that fit the data, for options that are not given. None: the data are
                 not known yet.
         """
-        # Defaults for data that are not known yet are checked, but not recorded.
+        # Before the data are known, the chosen defaults are checked, but not recorded.
         chosen = choose_before_data(given) if defaults is None else defaults
         others = {"given": given, "command": tuple(command), "recipe": recipe}
         return make_options(cls, {**chosen, **given, **others, "defaults": defaults or {}})
@@ -82,7 +82,7 @@ class RunArguments:
         return {name: value for name, value in vars(self.changes).items() if value is not None}
 
     def changed(self, defaults: Mapping[str, Any] | None = None, **options: Any) -> Self:
-        """Returns a copy with other defaults, in which these options are given too.
+        """Returns a copy with other defaults, in which the named options are given, too.
 
         Args:
             defaults: None: the copy has no chosen defaults; `load_data` chooses them again.
@@ -108,7 +108,7 @@ def option_parser(summary: str = "", examples: str = "") -> CommandParser:
 
 
 def read_given(argv: Sequence[str]) -> tuple[dict[str, Any], Recipe | None]:
-    """Reads the options of a command line by their names, and the recipe if it begins with one."""
+    """Returns the given options of a command line by name, and the recipe that it begins with."""
     words, recipe = expand_recipe(argv)
     return option_parser().parse_given(words), recipe
 

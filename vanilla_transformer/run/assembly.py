@@ -1,7 +1,5 @@
 """The working parts of a run, made by its plan: token ids, model, Trainer, scorers."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from time import monotonic
@@ -28,14 +26,14 @@ from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.run.tokenizer_and_config import first_difference
 from vanilla_transformer.run.training_scores import ScoredTexts
 from vanilla_transformer.training.callbacks import CompletePushes, SubwordEpochs
-from vanilla_transformer.training.metrics import GenerationMetrics, Scored
+from vanilla_transformer.training.metrics import Scored
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.objectives import Teachers
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.training_log import TrainingLog
 
 SCORED_WITHIN_MINUTES = 200
-"""Validation texts that a run of some minutes scores as it trains; chosen, not measured."""
+"""Largest number of texts in an evaluation within a run of given minutes; chosen, not measured."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Assembly:
 
     @classmethod
     def of(cls, plan: RunPlan) -> Self:
-        """Makes all that the run of a plan works with."""
+        """Makes token ids, model and Trainer of a plan."""
         encoded = compute_on_main_process(plan.training, encode_texts, plan)
         set_seed(plan.training.seed)
         return cls(plan, encoded, make_trainer(plan, encoded, make_model(plan)))
@@ -56,32 +54,27 @@ class Assembly:
     def score(
         self, split: str, most: int | None = None
     ) -> tuple[Dataset, Scored | None, dict[str, float]]:
-        """Scores the model on a split, or on a sample of at most so many texts.
+        """Scores the model on a split, or on a sample of at most `most` texts.
 
         Returns:
             The texts, their scores (None: only the loss was computed) and all figures.
         """
         texts = ScoredTexts.of(self.plan, self.encoded, split, most)
-        with self._scored_by(texts.make_scorer(with_intervals=True)) as scorer:
-            figures = self.trainer.evaluate(texts.encoded, metric_key_prefix=PREFIXES[split])
+        own = self.trainer.compute_metrics
+        self.trainer.compute_metrics = scorer = texts.make_scorer(with_intervals=True)
+        figures = self.trainer.evaluate(texts.encoded, metric_key_prefix=PREFIXES[split])
+        self.trainer.compute_metrics = own
         return texts.rows, scorer.last, figures
 
     def seconds_per_text(self, split: str, most: int, with_intervals: bool) -> float:
         """Times the scores of a sample of at most `most` texts, whose figures are not logged."""
         texts = ScoredTexts.of(self.plan, self.encoded, split, most)
-        with self._scored_by(texts.make_scorer(with_intervals)):
-            began = monotonic()
-            self.trainer.evaluation_loop(self.trainer.get_eval_dataloader(texts.encoded), "Timing")
+        own = self.trainer.compute_metrics
+        self.trainer.compute_metrics = texts.make_scorer(with_intervals)
+        began = monotonic()
+        self.trainer.evaluation_loop(self.trainer.get_eval_dataloader(texts.encoded), "Timing")
+        self.trainer.compute_metrics = own
         return (monotonic() - began) / len(texts.rows)
-
-    @contextmanager
-    def _scored_by(self, scorer: GenerationMetrics) -> Iterator[GenerationMetrics]:
-        """Gives the Trainer another scorer within the `with` block."""
-        own, self.trainer.compute_metrics = self.trainer.compute_metrics, scorer
-        try:
-            yield scorer
-        finally:
-            self.trainer.compute_metrics = own
 
 
 def make_model(plan: RunPlan) -> Any:
@@ -89,13 +82,12 @@ def make_model(plan: RunPlan) -> Any:
 
     The generation config of the model holds the search of the run.
     """
-    rank, checkpoint = plan.arguments.model.lora_rank, plan.loaded.directory.checkpoint
-    config, init_from = deepcopy(plan.texts.config), plan.loaded.init_from
-    if init_from is None or (rank is not None and checkpoint is not None):
+    rank, config = plan.arguments.model.lora_rank, deepcopy(plan.texts.config)
+    if plan.init_from is None or (rank is not None and plan.checkpoint is not None):
         # Where a checkpoint has adapters beside the weights, Trainer loads both.
         model: Any = VanillaTransformerForConditionalGeneration(config)
     else:  # half precision would lose small changes of the weights
-        model = load_weights(init_from, config=config, dtype=torch.float32)
+        model = load_weights(plan.init_from, config=config, dtype=torch.float32)
     if rank is not None:
         add_adapters(model, rank, plan.arguments.model.lora_embeddings)
     model.set_attn_implementation(plan.attention)
@@ -119,8 +111,8 @@ def make_trainer(plan: RunPlan, encoded: DatasetDict, model: Any) -> TokenBudget
             directions=RowDirections(texts.tokenizer, plan.search.settings),
         )
     mixture = None
-    if shares := plan.loaded.data.shares:
-        sizes = {report.corpus: report.used + report.copies for report in plan.loaded.data.reports}
+    if shares := plan.loaded.shares:
+        sizes = {report.corpus: report.used + report.copies for report in plan.loaded.reports}
         mixture = Mixture(sizes, shares, training.order_seed)
     scored = scorer = None
     if "validation" in encoded:
@@ -169,6 +161,4 @@ def _load_teachers(
                 f"`teacher` {path!r} has another tokenizer than this training ({difference}): "
                 f"give `--tokenizer-name-or-path {path}`, or teachers with the same tokenizer."
             )
-    if not teachers:
-        return None
-    return Teachers(teachers, options.teacher_weight)
+    return Teachers(teachers, options.teacher_weight) if teachers else None

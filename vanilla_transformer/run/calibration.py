@@ -1,4 +1,4 @@
-"""How good the outputs of a model are, learnt from outputs with references."""
+"""Learns the quality of a model's outputs from outputs with references."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,17 +12,17 @@ from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.training.metrics import as_lists, make_metric
 
 _CHECKED, _WORST = 0.3, 0.1
-"""Shares of the outputs that a person checks first, and that count as bad; chosen, not measured."""
+"""Share of the outputs that a person checks first, and share of bad ones; chosen, not measured."""
 
 
 def calibrate(folder: str | Path, outputs: Sequence[Translation], rows: Dataset) -> str:
-    """Writes the calibration of a model beside it; returns what was written, for people.
+    """Writes the calibration of a model into its folder; returns a sentence on it, for people.
 
-    The outputs have scores, and are those of rows that the model was not trained on.
+    The outputs have scores, and the model was not trained on their rows.
     """
     folder, metric = Path(folder), make_metric("chrf", "13a")
     halves: tuple[list[Outcome], list[Outcome]] = ([], [])
-    first_seen: dict[str, int] = {}  # in the order of outputs: equal ones are in one half
+    first_seen: dict[str, int] = {}  # rank of each output, so that equal ones are in one half
     references, languages = as_lists(references_of(rows)), languages_of_rows(rows)
     for output, texts, (_, target) in zip(outputs, references, languages, strict=True):
         if output.features:
@@ -52,9 +52,9 @@ def calibrate(folder: str | Path, outputs: Sequence[Translation], rows: Dataset)
 
 
 def _expected_crosswise(halves: tuple[list[Outcome], list[Outcome]]) -> list[float]:
-    """Returns the quality that is expected of each output of a half, learnt from the other half.
+    """Returns the expected quality of each output of the first half, then of the second half.
 
-    The values have the order of the outputs: those of the first half, then those of the second.
+    The quality of one half is learnt from the other half.
     """
     first, second = halves
     expected = list[float]()
@@ -65,7 +65,7 @@ def _expected_crosswise(halves: tuple[list[Outcome], list[Outcome]]) -> list[flo
 
 
 def share_of_worst(expected: Sequence[float], values: Sequence[float]) -> float:
-    """Returns the share of the worst tenth, by values, in the 30% that are expected to be worst."""
+    """Returns the share of the tenth of lowest values that is in the 30% of lowest expectations."""
     indices = range(len(values))
     first = sorted(indices, key=expected.__getitem__)[: round(_CHECKED * len(values))]
     worst = sorted(indices, key=values.__getitem__)[: round(_WORST * len(values)) or 1]

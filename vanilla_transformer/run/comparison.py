@@ -36,7 +36,7 @@ class ModelComparison:
     # for each two models the p-value of the paired bootstrap.
     scores: dict[str, Any]
     text_scores: dict[str, list[float]]  # of each output by itself, in the next metric
-    text_metric: str  # the first that tells something: a BLEU of 0 for all models does not
+    text_metric: str  # the first in which a model has another score than the worst possible one
 
 
 def compare_outputs(
@@ -70,7 +70,7 @@ def compare_outputs(
 
 
 def _tells_something(metric: str, scores: Mapping[str, Any]) -> bool:
-    """Returns whether a model has another score than the worst possible one."""
+    """Returns whether some model has another score than the worst possible one."""
     worst = 100 if metric in ERROR_RATES else 0
     return any(values[metric] != worst for values in scores["models"].values())
 
@@ -88,7 +88,7 @@ def describe_scores(scores: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def describe_comparison(scores: Mapping[str, Any]) -> Iterator[str]:
-    """Yields lines for people: the scores in each metric, and what the tests say."""
+    """Yields lines for people: the scores in each metric, and the results of the tests."""
     for metric, compared in scores.items():
         yield f"{metric} ({compared['better']} is better):"
         for name, values in compared["models"].items():
@@ -140,10 +140,6 @@ def _score_systems(
                 difference = without_infinities(result.score - baseline.score)
                 pairs.append({"models": [name, other], "difference": difference, "p_value": p})
         better = "lower" if metric in ERROR_RATES else "higher"
-        scores[metric] = {
-            "models": models,
-            "pairs": pairs,
-            "signature": signature,
-            "better": better,
-        }
+        found = {"models": models, "pairs": pairs, "signature": signature, "better": better}
+        scores[metric] = found
     return scores

@@ -1,4 +1,4 @@
-"""The defaults of a run that trains a new model: what fits the data, for options not given."""
+"""Chooses the options of a new model that are not given, to fit its data and the machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,10 +11,10 @@ from vanilla_transformer.run.machine import Machine
 
 
 class Sizes(NamedTuple):
-    """The sizes of a run: one row of `TABLE`, or what is between two of them."""
+    """The sizes of a model and its training: a row of `TABLE`, or values between two rows."""
 
-    pairs: int | None  # at most; None: any number
-    layers: int  # of the encoder, and of the decoder
+    pairs: int | None  # largest number of training pairs; None: there is none
+    layers: int  # of the encoder, and as many of the decoder
     d_model: int
     vocab_size: int
     dropout: float
@@ -26,17 +26,18 @@ class Sizes(NamedTuple):
 
     @property
     def least_pairs(self) -> int:
-        """The pairs times epochs that a model of this width must see: those of its least corpus."""
+        """The least pairs times epochs that a width needs: for 256, 50,000 pairs x 10 epochs."""
         width = self.d_model
         index = next((n for n, row in enumerate(TABLE) if n > 1 and row.d_model >= width), -1)
         return (TABLE[index - 1].pairs or 0) * TABLE[index].num_train_epochs
 
     def for_data_of(self, other: Self) -> Self:
-        """Returns these sizes with what depends on the data, not on the model, in other ones."""
+        """Returns these sizes with the dropout and epochs of `other`, which depend on the data."""
         return self._replace(dropout=other.dropout, num_train_epochs=other.num_train_epochs)
 
 
 TABLE = (
+    # pairs, layers, width, vocabulary, dropout, epochs, tokens; rates of Muon, beside it, of AdamW
     Sizes(1_000, 2, 128, 2_000, 0.3, 40, 1024, 0.02, 0.012, 0.002),
     Sizes(5_000, 3, 128, 4_000, 0.3, 30, 2048, 0.02, 0.012, 0.002),
     Sizes(20_000, 4, 128, 5_000, 0.2, 20, 2048, 0.02, 0.012, 0.002),
@@ -48,22 +49,21 @@ TABLE = (
 """The sizes by the number of training pairs; docs/sizing.md has them too.
 
 The row up to 50,000 was measured, on the 29,000 pairs of Multi30k, with 0.003 for AdamW beside
-Muon. Four times that teaches more in short trainings at widths 64 to 256, and no less in the
-training of Multi30k. Smaller batches teach more at width 128 (docs/log.md). The other rates of the
-rows before it are those of the study of initial values (docs/log.md: muon:0.002:0.02 and
-adamw:0.002, at about their width). The rates of the rows after it were not searched: they fall as
-the width grows.
+Muon. Four times that rate teaches more in short trainings at widths 64 to 256, and no less in that
+of Multi30k. Smaller batches teach more at width 128. The rates of the rows before it are those of
+the study of initial values (all in docs/log.md). Those of the rows after it were not searched: they
+fall as the width grows.
 """
 
 NARROWEST = Sizes(None, 2, 64, 2_000, 0.3, 40, 512, 0.02, 0.012, 0.002)
-"""Sizes for too few steps for any row.
+"""The sizes for a time that is too short for every row of the table.
 
-In the time of 150 steps of the row up to 20,000, they reach a chrF of 11.4 in place of 2.8, and in
-that of 500 steps 17.1 in place of 15.4 (docs/log.md, 2026-11-29).
+In the time of 150 steps of the row up to 20,000, they reach a chrF of 11.4 in place of 2.8; in the
+time of 500 steps, 17.1 in place of 15.4 (docs/log.md, 2026-11-29).
 """
 
 LARGEST_ON_A_CPU = TABLE[4]
-"""On a CPU, more pairs take the layers, width and rates of this row, with their own epochs."""
+"""The sizes of all larger data on a CPU; only the epochs are those of their own row."""
 
 REPLACED_BY = {
     "gated_ffn": ("activation_function",),
@@ -82,7 +82,7 @@ REPLACED_BY = {
     "bf16": ("fp16", "deepspeed"),
     "generation_num_beams": ("generation_config",),
 }
-"""The options that are not chosen if one of these others is given."""
+"""The options that replace an option: if one of them is given, the option is not chosen."""
 
 _TOLD = (
     *("d_model", "encoder_layers", "decoder_layers", "vocab_size", "dropout", "num_train_epochs"),
@@ -90,10 +90,10 @@ _TOLD = (
 )
 """The options that the first line of a run names."""
 _SUBWORDS_BY_WIDTH = 42
-"""Subwords for each unit of a width between those of the table, about as many as these have."""
+"""Subwords of a vocabulary for each unit of a width between two rows, about as in the table."""
 
 EVALUATIONS_IN_MINUTES = 4
-"""Evaluations in all steps of the schedule, where a time is given; chosen, not measured."""
+"""Number of evaluations in a run of given minutes; chosen, not measured."""
 
 _MOST_WORKERS = 4  # each holds batches and a copy of Python in memory; chosen, not measured
 _SUBWORDS = ("bpe", "unigram", "byte_bpe")
@@ -101,19 +101,19 @@ _SUBWORDS = ("bpe", "unigram", "byte_bpe")
 
 @dataclass(frozen=True)
 class RunFacts:
-    """The facts that the defaults depend on, besides the options that are given."""
+    """The facts on which the defaults depend, besides the given options."""
 
     pairs: int  # of the training
-    characters: int  # different ones in them: a vocabulary of subwords has them all
+    characters: int  # number of different ones, each a token of any vocabulary of subwords
     has_validation: bool
     machine: Machine
     sizes: Sizes
-    has_time: bool = False  # whether the run ends after some minutes
+    has_time: bool = False  # whether the run ends after given minutes
     epochs: float | None = None  # that fit into this time
 
     @classmethod
     def of(cls, pairs: int, characters: int, has_validation: bool, machine: Machine) -> Self:
-        """Takes the row for the pairs, on a CPU with no more than its largest sizes."""
+        """Returns the facts with the row of the table for the pairs and the device."""
         row = next(row for row in TABLE if row.pairs is None or pairs <= row.pairs)
         if machine.on_cpu and row.d_model > LARGEST_ON_A_CPU.d_model:
             row = LARGEST_ON_A_CPU._replace(num_train_epochs=row.num_train_epochs)
@@ -122,7 +122,7 @@ class RunFacts:
     def narrowed(self, width: int) -> Self:
         """Returns these facts for a model of a smaller width.
 
-        Its batches and rates are those of the widest row that is no wider, the others of the data.
+        Its batches and rates are those of the widest row that is no wider; the others stay.
         """
         row = next((row for row in reversed(TABLE[2:]) if row.d_model <= width), TABLE[2])
         vocabulary = _SUBWORDS_BY_WIDTH * width
@@ -130,10 +130,9 @@ class RunFacts:
         return replace(self, sizes=row.for_data_of(self.sizes))
 
     def rows_by_width(self) -> list[Sizes]:
-        """Lists the rows for any time, the narrowest first, up to that of the pairs.
+        """Returns the sizes to choose from for a given time, the narrowest first, these last.
 
-        The first two rows of the table are left out: their steps are not faster than those of the
-        third.
+        The first two rows are left out: their steps are not faster than those of the third.
         """
         full = self.sizes
         narrower = [row for row in (NARROWEST, *TABLE[2:]) if row.d_model < full.d_model]
@@ -141,7 +140,7 @@ class RunFacts:
 
 
 class _OptionResolver:
-    """The options that are given, and those that have been chosen so far."""
+    """The given options, and the options that have been chosen so far."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.given = given
@@ -150,23 +149,23 @@ class _OptionResolver:
     def __getitem__(self, name: str) -> Any:
         """Returns the value of an option; None: it is neither given nor chosen."""
         value = self.given.get(name, self.chosen.get(name))
-        return getattr(value, "value", value)  # that of an enum
+        return getattr(value, "value", value)  # an enum has its value inside
 
     def choose(self, name: str, value: Any) -> None:
-        """Chooses an option, unless it is given or another one is given in its place."""
+        """Chooses an option, unless it or an option that replaces it is given."""
         if is_free(name, self.given):
             self.chosen[name] = value
 
 
 def is_free(name: str, given: Mapping[str, Any]) -> bool:
-    """Returns whether neither an option nor one that replaces it is given."""
+    """Returns whether neither an option nor an option that replaces it is given."""
     return not any(other in given for other in (name, *REPLACED_BY.get(name, ())))
 
 
 def choose_before_data(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Chooses when a new model is scored and saved, before the data are known.
+    """Returns the options of scoring and saving that are chosen before the data are known.
 
-    So these options can be checked together with the given ones. Validation data are assumed.
+    They can be checked with the given ones. They suppose that there are validation data.
     """
     options = _OptionResolver(given)
     if _are_chosen(given):
@@ -175,7 +174,7 @@ def choose_before_data(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def choose_defaults(given: Mapping[str, Any], facts: RunFacts) -> dict[str, Any]:
-    """Chooses the options of a new model that are not given; none of a saved model."""
+    """Returns the options that are chosen for a new model; {} for a saved model."""
     if not _are_chosen(given):
         return {}
     options = _OptionResolver(given)
@@ -213,13 +212,13 @@ def _choose_architecture(options: _OptionResolver, facts: RunFacts) -> None:
     if all(size % 2 == 0 for size in head_sizes):  # rotation takes pairs of units
         options.choose("position_embedding_type", "rope")
     epochs = facts.epochs or options["num_train_epochs"] or sizes.num_train_epochs
-    # What a model sees less often it learns less by heart.
+    # A model that sees its data less often learns less by heart, and needs less dropout.
     options.choose("dropout", round(sizes.dropout * min(1.0, epochs / sizes.num_train_epochs), 3))
     options.choose("label_smoothing", 0.1)
 
 
 def _attention_heads(width: int) -> int:
-    """Divides the width into heads of the usual size, or of the nearest even one."""
+    """Returns the number of heads with the usual size, or with the nearest even size."""
     usual = 32 if width <= 256 else 64
     counts = [count for count in range(1, width + 1) if width % count == 0]
     even = [count for count in counts if width // count % 2 == 0]
@@ -235,11 +234,8 @@ def _choose_batches(options: _OptionResolver, facts: RunFacts) -> None:
             "vocab_size", max(sizes.vocab_size, facts.characters + sizes.vocab_size // 2)
         )
     source_limit, target_limit = options["max_source_length"], options["max_target_length"]
-    needed = 0  # by one pair of the longest texts
-    if source_limit is not None and target_limit is not None:
-        needed = source_limit + target_limit
-    elif source_limit is not None or target_limit is not None:
-        needed = (source_limit or target_limit) + sizes.max_tokens // 4
+    limits = [limit for limit in (source_limit, target_limit) if limit is not None]
+    needed = sum(limits) + (sizes.max_tokens // 4 if len(limits) == 1 else 0)  # by the longest pair
     options.choose("max_tokens", max(sizes.max_tokens, needed))
     if (tokens := options.chosen.get("max_tokens")) is not None:  # every pair fits into a batch
         half = tokens // 2
@@ -297,7 +293,7 @@ def _choose_scoring_and_saving(
 
 
 def describe_choice(options: Mapping[str, Any], facts: RunFacts) -> str:
-    """Says in one sentence what was chosen and why."""
+    """Describes the chosen options and the facts that decide them, in one sentence."""
     parts = [f"{name} {options[name]}" for name in _TOLD if name in options]
     where = " on a CPU" * facts.machine.on_cpu
     return (
@@ -309,4 +305,4 @@ def describe_choice(options: Mapping[str, Any], facts: RunFacts) -> str:
 
 _ON_A_GPU = RunFacts.of(1, 1, True, Machine(on_cpu=False, has_bfloat16=True, spare_cores=1))
 CHOSEN_NAMES = frozenset(choose_defaults({}, replace(_ON_A_GPU, has_time=True)))
-"""The options that may be chosen: all of them are, for a run of some minutes on a GPU."""
+"""The names of all options that may be chosen: a run of given minutes on a GPU chooses each."""

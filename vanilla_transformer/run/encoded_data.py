@@ -19,14 +19,14 @@ logger = logging.get_logger(__name__)
 
 
 def encode_texts(plan: RunPlan) -> DatasetDict:
-    """Encodes the splits of a plan, or opens what is encoded already."""
+    """Returns the token ids of the splits of a plan, from the cache if they are there."""
     preparation, splits = plan.arguments.preparation, plan.texts.splits
-    if plan.loaded.directory.checkpoint is None:
+    if plan.checkpoint is None:
         names = {"train": "training", "validation": "validation"}
         learnt = {names[name]: rows for name, rows in splits.items() if name in names}
         if unknown := check_characters(plan.texts.tokenizer, learnt):
             advice = " A larger `vocab_size` has more of them, and the kind byte_bpe each."
-            logger.info(unknown + advice * (plan.loaded.init_from is None))
+            logger.info(unknown + advice * (plan.init_from is None))
     encoded = encode(
         splits,
         plan.texts.tokenizer,

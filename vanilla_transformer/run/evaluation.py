@@ -40,7 +40,7 @@ class Evaluation:
     scores: dict[str, dict[str, Any]]
     sources: list[str]
     predictions: list[str]
-    calibration: str | None = None  # what was learnt of their quality, in words
+    calibration: str | None = None  # a sentence on the quality that was learnt from them
 
 
 def evaluate_model(
@@ -56,14 +56,14 @@ def evaluate_model(
     """Translates the sources of a split as `Translator` does, and scores the outputs.
 
     Args:
-        data_arguments: Where the data come from. Lines above `max_source_length` are split. With
-            training data, scores without texts that are nearly equal to these are told, too.
+        data_arguments: The data. Texts above `max_source_length` tokens are split. If there are
+            training data, the scores without texts that are nearly equal to these are added.
         bleu_tokenize: sacrebleu's tokenizer for BLEU, TER and WER; None: that of the target's
             language, or of the script that most references are in.
-        calibrates: Whether to write the quality of outputs beside the model, see `calibrate`.
+        calibrates: Whether to write the quality of outputs into the model's folder (`calibrate`).
         **options: `engine`, `device` and `compute_type` of `Translator.from_pretrained`; `memory`,
-            which reads a memory; and what `translate` takes: `batch_tokens`, `progress`, and
-            settings of the search, such as `num_beams`.
+            a function that makes a memory; `progress`, which shows a bar; and the fields of
+            `TranslateOptions`, such as `batch_tokens` and `num_beams`.
     """
     rows, tokenizers = _load_scored(data_arguments, split, metrics, bleu_tokenize)
     tokenize = joint_score_tokenizer(set(tokenizers))
@@ -98,7 +98,8 @@ def compare_models(
 ) -> ModelComparison:
     """Evaluates several models on the same texts, and tests their differences.
 
-    The arguments are those of `evaluate_model`. A search that is not given is that of each model.
+    The arguments are those of `evaluate_model`. Each model keeps its own value of a setting of the
+    search that is not given.
 
     Args:
         tags: Words that sources begin with. A model that lacks one as a token translates the
@@ -106,7 +107,7 @@ def compare_models(
     """
     if len(set(models)) < len(models):
         raise ValueError(f"The models {list(models)} name one twice: give different ones.")
-    for model in models:  # not only after the evaluation of the models before it
+    for model in models:  # a wrong name fails before any model is evaluated
         check_on_hub(model)
     rows, tokenizers = _load_scored(data_arguments, split, metrics, bleu_tokenize)
     if not number_of_resamples(len(rows)):
@@ -119,13 +120,7 @@ def compare_models(
         model: [output.text for output in _translate(model, rows, limit, tags, **options)]
         for model in models
     }
-    return compare_outputs(
-        list(rows["source"]),
-        outputs,
-        references_of(rows),
-        metrics,
-        tokenizers,
-    )
+    return compare_outputs(list(rows["source"]), outputs, references_of(rows), metrics, tokenizers)
 
 
 def _load_scored(
@@ -152,14 +147,14 @@ def _translate(
     progress: bool = False,
     **options: Any,
 ) -> list[Translation]:
-    """Loads a model, and translates the sources of rows; see `evaluate_model`."""
+    """Loads a model, and translates the sources of rows, as `evaluate_model` describes."""
     translator = Translator.from_pretrained(model, engine, device, compute_type, limit)
     languages = languages_of_rows(rows)
     texts = _without_unknown_tags(translator.tokenizer, rows["source"], languages, tags)
     sources, of_sources, of_targets = map(list, zip(*texts, strict=True))
     request = TranslateOptions.of(src_lang=of_sources, tgt_lang=of_targets, **options)
     direction, *_ = translator.directions(len(sources), request)
-    if None in languages[0]:  # those of data that name both are compared where they are loaded
+    if None in languages[0]:  # data that name both languages are compared where they are loaded
         of_model = known_tag(direction.source), known_tag(direction.target)
         warn_of_swapped_columns(with_languages(rows, of_model), "data")
     scored = {*zip(rows["source"], rows["target"], strict=True)}
@@ -175,7 +170,7 @@ def _without_unknown_tags(
 ) -> Iterator[tuple[str, str | None, str | None]]:
     """Yields sources with their languages, without tags that are no token of the model.
 
-    A model without a tag also lacks its language: it translates into another one that it has.
+    A model without a tag also lacks its language: it translates into the first of its own.
     """
     unknown = [tag for tag in tags if tag not in tokenizer.get_vocab()]
     other = next((target for _, target, _ in recorded_directions(tokenizer)), None)

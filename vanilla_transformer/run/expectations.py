@@ -1,4 +1,4 @@
-"""Scores of trainings of a given time, for an idea of the result before a run begins."""
+"""The scores of recorded trainings, as an idea of the result before a run begins."""
 
 from math import log
 from typing import NamedTuple
@@ -41,19 +41,18 @@ REACHED = (
 
 
 _EPOCHS_APART, _PAIRS_APART, _WIDTHS_APART = 1.5, 2.5, 1.25
-"""Factors by which epochs, pairs and width of a run may differ from the training that it quotes.
+"""Largest factors between the epochs, pairs and width of a run and those of the quoted training.
 
-Chosen, not measured: the numbers of pairs in the table are up to 5.6 times apart, so that most runs
-between two of them are near one.
+Chosen, not measured: most runs between two rows of the table, up to 5.6 times apart, are near one.
 """
 
 
 def describe_expectation(
     pairs: int, epochs: float, d_model: int, target_language: str | None
 ) -> str:
-    """Tells of the training that is most like a run; in its language, if there are any in it.
+    """Returns a sentence on the scores of the recorded training that is most similar to a run.
 
-    "": no such training has seen about as many pairs about as often.
+    Trainings of its target language go first. "": none has similar pairs, epochs and width.
     """
     spelt = target_language and closest_tag(
         target_language, {row.target_language for row in REACHED}

@@ -1,15 +1,18 @@
-"""The data that a run loads first, and its options, completed by defaults that fit these data."""
+"""Loads the data of a run, and completes its options by defaults that fit these data."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, DatasetDict
+from transformers import TrainingArguments
 from transformers.utils import logging
 
 from vanilla_transformer.columns import with_languages
 from vanilla_transformer.data.cased_copies import add_cased_copies
+from vanilla_transformer.data.corpus_reports import CorpusReport
 from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.near_twins import mark_twins
 from vanilla_transformer.data.parallel_data import ParallelData, load_parallel_data
@@ -28,11 +31,14 @@ logger = logging.get_logger(__name__)
 
 @dataclass(frozen=True)
 class LoadedData:
-    """The data that a run loads first; one process loads them for all of a machine."""
+    """The data of a run; one process loads them for all of a machine."""
 
     directory: OutputDirectory
     init_from: str | None  # saved model or checkpoint with its first weights; None: a new model
-    data: ParallelData  # the splits in use, as their files have them
+    splits: DatasetDict  # in use, as their files have them
+    reports: Sequence[CorpusReport]
+    shares: Mapping[str, float] | None
+    sample: Dataset  # the training pairs of which a new tokenizer is trained
     facts: RunFacts
 
 
@@ -44,7 +50,7 @@ def load_data(
     """Loads the data of a run, and completes its options by defaults that fit the data.
 
     A resumed run keeps the defaults that it has chosen. A program may pass the splits. The output
-    directory, if it is not given, is checked for a training.
+    directory is that of the options, and is checked for a training, unless one is passed.
     """
     loaded = compute_on_main_process(arguments.training, _load_data, arguments, data, directory)
     checkpoint, given = loaded.directory.checkpoint, arguments.given
@@ -70,8 +76,8 @@ def _load_data(
         init_from = str(directory.checkpoint.path)
     if init_from is not None:
         check_model_directory(init_from)
-    parallel = _load_splits(arguments, data, init_from)
-    splits = parallel.splits
+    found = _load_splits(arguments, data, init_from)
+    splits = found.splits
     if "train" not in splits or arguments.given.get("do_train") is False:
         raise ValueError(
             "A run trains: give training data. `vanilla-transformer evaluate` scores a saved model."
@@ -80,20 +86,24 @@ def _load_data(
         logger.warning("There is one training pair: a model can only learn it by heart. Give more.")
     sample = tokenizer_sample(splits["train"], arguments.preparation.tokenizer_sample)
     _warn_of_known_pairs(sample, splits)
+    splits = _used_splits(splits, training)
     facts = RunFacts.of(
         pairs=len(splits["train"]),
         characters=_count_alphabet(sample),
-        has_validation="validation" in splits and arguments.given.get("do_eval") is not False,
+        has_validation="validation" in splits,
         machine=Machine.here(training.use_cpu),
     )
     facts = narrow_to_size(facts, arguments)
-    wanted = {"validation": training.do_eval, "test": training.do_predict}
-    splits = DatasetDict(
-        {name: rows for name, rows in splits.items() if wanted.get(name) is not False}
-    )
     for split in [name for name in splits if name != "train"]:
         splits[split] = mark_twins(splits[split], splits["train"], arguments.data.tags, split)
-    return LoadedData(directory, init_from, replace(parallel, splits=splits), facts)
+    return LoadedData(directory, init_from, splits, found.reports, found.shares, sample, facts)
+
+
+def _used_splits(splits: DatasetDict, training: TrainingArguments) -> DatasetDict:
+    """Returns the splits without those that the options leave out."""
+    wanted = {"validation": training.do_eval, "test": training.do_predict}
+    used = {name: rows for name, rows in splits.items() if wanted.get(name) is not False}
+    return DatasetDict(used)
 
 
 def _files_of(arguments: RunArguments) -> list[str]:
@@ -109,7 +119,7 @@ def _files_of(arguments: RunArguments) -> list[str]:
 def _load_splits(
     arguments: RunArguments, data: DatasetDict | None, init_from: str | None
 ) -> ParallelData:
-    """Loads the splits unless a caller gives them; adds word links of a file, and cased copies."""
+    """Loads the splits unless a program passes them; adds word links and cased copies."""
     options, links = arguments.data, arguments.training.guided_alignment
     if options.case_augment is not None:
         saved = arguments.tokenizer.tokenizer_name_or_path or init_from
@@ -132,7 +142,7 @@ def _load_splits(
 
 
 def _warn_of_known_pairs(training: Dataset, texts: DatasetDict) -> None:
-    """Warns of a split whose pairs are all training pairs: its scores say little of other texts."""
+    """Warns of a split whose pairs are all training pairs, so that its scores say little."""
     pairs = _hashes_of(training)
     for name, rows in texts.items():
         if name != "train" and pairs >= _hashes_of(rows):

@@ -1,4 +1,4 @@
-"""What a run asks of the machine: its device, its processor cores, and who divides its model."""
+"""The facts of a machine that defaults depend on: device, cores, sharding."""
 
 import os
 import sys
@@ -8,12 +8,8 @@ from typing import Self
 import torch
 
 _NARROWEST_IN_BFLOAT16 = 160
-"""Width from which a model trains faster in bfloat16 on a CPU."""
-_ENVIRONMENT_OF_SHARDS = (
-    "ACCELERATE_USE_FSDP",
-    "ACCELERATE_USE_DEEPSPEED",
-    "ACCELERATE_USE_PARALLELISM_CONFIG",
-)
+"""Smallest width of a model that trains faster in bfloat16 on a CPU."""
+_SHARDED_BY = ("FSDP", "DEEPSPEED", "PARALLELISM_CONFIG")
 
 
 @dataclass(frozen=True)
@@ -27,11 +23,11 @@ class Machine:
 
     @classmethod
     def here(cls, use_cpu: bool = False) -> Self:
-        """Looks at this machine."""
+        """Returns the facts of this machine."""
         on_cpu = use_cpu or not torch.accelerator.is_available()
-        # Where processes cannot be copied, there is one core for this one.
+        # Only Linux starts workers as copies of a process: elsewhere, no other core counts.
         cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
-        shards = [os.environ.get(name, "false").lower() for name in _ENVIRONMENT_OF_SHARDS]
+        shards = [os.environ.get(f"ACCELERATE_USE_{name}", "").lower() for name in _SHARDED_BY]
         return cls(
             on_cpu=on_cpu,
             has_bfloat16=_has_bfloat16(on_cpu),

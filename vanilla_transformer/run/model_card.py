@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import transformers
@@ -40,11 +40,11 @@ def write_model_card(
     A token of the Hub in the command is replaced by dots.
 
     Args:
-        signatures: sacrebleu's, of each score of each split.
-        quality: What was learnt of the quality of outputs, in words. "": nothing.
+        signatures: sacrebleu's signature of each score of each split.
+        quality: A sentence on the quality of outputs. "": none is known.
     """
-    name, metrics = plan.loaded.directory.folder.resolve().name, plan.arguments.model.metrics
-    model: Any = trainer.model
+    folder, model = plan.loaded.directory.folder, cast(Any, trainer.model)
+    name = folder.resolve().name
     card = ModelCard.from_template(
         _card_data(plan, name, results),
         template_path=os.fspath(_TEMPLATE),
@@ -55,14 +55,14 @@ def write_model_card(
         kind=_kind_of_model(plan, model.config),
         path=json.dumps(trainer.hub_model_id or plan.training.output_dir, ensure_ascii=False),
         example=repr(plan.texts.example),
-        metrics=metrics,
+        metrics=plan.metrics,
         score=partial(_score_cell, results),
         error_rates=ERROR_RATES,
         signature=partial(_signature_cell, signatures),
         quality=quality,
         samples=_samples(plan, results),
-        reports=plan.loaded.data.reports,
-        scores_of_corpus=partial(_scores_of_corpus, metrics, results),
+        reports=plan.loaded.reports,
+        scores_of_corpus=partial(_scores_of_corpus, plan.metrics, results),
         reasons=list_reasons,
         cell=_as_cell,
         command=wrapped_command(plan.arguments.command),
@@ -78,7 +78,7 @@ def write_model_card(
     text = str(card)
     if plan.training.hub_token:
         text = text.replace(plan.training.hub_token, "...")
-    write_atomic(plan.loaded.directory.folder / "README.md", text)
+    write_atomic(folder / "README.md", text)
 
 
 def wrapped_command(words: Sequence[str]) -> str:
@@ -97,19 +97,20 @@ def _as_text(text: str) -> str:
 
 
 def _code_block(text: str, language: str) -> str:
-    """Returns a block of code, with a fence that is longer than all in the text."""
+    """Returns a block of code, with a fence that is longer than any in the text."""
     fence = max(["``", *re.findall("`{3,}", text)], key=len) + "`"
     return f"{fence}{language}\n{text}\n{fence}"
 
 
 def _dataset_name(plan: RunPlan, split: str = "train") -> str:
-    """Returns the label of the data, or else their name on the Hub or those of a split's files."""
+    """Returns the label of the data, or else the names of data sets on the Hub and of files."""
     if label := plan.arguments.card.dataset_label:
         return label
-    names = []
+    names: list[str] = []
     for entry in plan.arguments.data.entries:
         files = [Path(path).name for path in entry.paths(split)]
-        names += [entry.name] if entry.name else [entry.dataset] if entry.dataset else files
+        named = entry.name or entry.dataset
+        names += [named] if named else files
     return ", ".join(names) or "data that a program has passed"
 
 
@@ -119,7 +120,7 @@ def name_on_hub(name: str | None) -> str | None:
 
 
 def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelCardData:
-    card, datasets = plan.arguments.card, (entry.dataset for entry in plan.arguments.data.entries)
+    card, entries = plan.arguments.card, plan.arguments.data.entries
     scored = [
         EvalResult(
             task_type=card.task,
@@ -130,7 +131,7 @@ def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelC
             metric_value=round(results[f"{prefix}_{metric}"], 2),
         )
         for split, prefix in PREFIXES.items()
-        for metric in plan.arguments.model.metrics
+        for metric in plan.metrics
         if f"{prefix}_{metric}" in results
     ]
     return ModelCardData(
@@ -140,8 +141,8 @@ def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelC
         pipeline_tag=card.task,
         tags=["vanilla_transformer", "encoder-decoder"],
         base_model=name_on_hub(plan.arguments.model.model_name_or_path),
-        datasets=list(filter(None, map(name_on_hub, datasets))) or None,
-        metrics=list(plan.arguments.model.metrics),
+        datasets=[named for entry in entries if (named := name_on_hub(entry.dataset))] or None,
+        metrics=list(plan.metrics),
         model_name=name if scored else None,
         eval_results=scored or None,
     )
@@ -163,7 +164,7 @@ def _score_cell(results: Mapping[str, float], name: str) -> str:
 
 
 def _signature_cell(signatures: Mapping[str, Mapping[str, str]], metric: str) -> str:
-    """Returns the signature of a metric; that of each split where they differ."""
+    """Returns the signature of a metric, or one for each split where they differ."""
     cells = {split: _as_cell(f"`{of_split[metric]}`") for split, of_split in signatures.items()}
     if len({*cells.values()}) > 1:
         return "; ".join(f"{split}: {cell}" for split, cell in cells.items())
@@ -171,7 +172,7 @@ def _signature_cell(signatures: Mapping[str, Mapping[str, str]], metric: str) ->
 
 
 def _samples(plan: RunPlan, results: Mapping[str, float]) -> list[str]:
-    """Says of which splits only a sample was scored."""
+    """Returns a sentence on each split of which only a sample was scored."""
     sizes = (
         (name, len(rows), f"{PREFIXES.get(name)}_samples")
         for name, rows in plan.texts.splits.items()
@@ -200,8 +201,8 @@ def _scores_of_corpus(
 
 
 def _training_procedure(plan: RunPlan, results: Mapping[str, float]) -> str:
-    checkpoint, count = plan.loaded.directory.checkpoint, plan.training.world_size
-    since = "" if checkpoint is None else f" from {checkpoint.path} on"
+    count = plan.training.world_size
+    since = "" if plan.checkpoint is None else f" from {plan.checkpoint.path} on"
     hardware = (
         f"{count} x {torch.cuda.get_device_name()}"
         if plan.training.device.type == "cuda"
@@ -217,7 +218,7 @@ def _training_procedure(plan: RunPlan, results: Mapping[str, float]) -> str:
 
 
 def _kind_of_model(plan: RunPlan, config: VanillaTransformerConfig) -> str:
-    """Says by which choices a model differs from that of the paper, and from others."""
+    """Describes the norms, positions, network and optimizer of a model, in which models differ."""
     norms = "no norms" if config.norm_placement == "none" else f"{config.norm_placement}-norm"
     network = f"{'gated ' * config.gated_ffn}{config.activation_function}"
     network = "SwiGLU" if network == "gated silu" else network

@@ -13,18 +13,18 @@ from vanilla_transformer.run.arguments import RunArguments
 from vanilla_transformer.run.defaults import RunFacts, choose_defaults
 
 _BYTES_OF_TOKEN, _BYTES_OF_CODE = 66, 43_000
-"""A token in the vocabulary and in `tokenizer.json`, and the tokenizer's code and settings.
+"""Bytes of a token in the vocabulary and `tokenizer.json`, and of the tokenizer's other files.
 
 Measured on the 10,000 subwords of the model of the repository.
 """
-_SPECIAL_TOKENS = 32  # at most, with those of placeholders
-_STEP = 32  # of the width: that of a head
+_SPECIAL_TOKENS = 32  # the largest number of them, with the stand-ins of placeholders
+_STEP = 32  # by which the width falls: the size of a head
 
 
 def bytes_in_8_bits(model: Any) -> int:
-    """Estimates the size of an export in 8 bits, all its files together.
+    """Estimates the bytes of all files of an export whose weights have 8 bits.
 
-    Matrices have a scale for each row. Of a model of 1,460,000 bytes, names are 0.9%.
+    Matrices have a scale for each row. The names of the weights are 0.9% of 1,460,000 bytes.
     """
     weights = sum(
         weight.numel() + 4 * len(weight) if weight.dim() > 1 else 4 * weight.numel()
@@ -34,7 +34,7 @@ def bytes_in_8_bits(model: Any) -> int:
 
 
 def narrow_to_size(facts: RunFacts, arguments: RunArguments) -> RunFacts:
-    """Narrows the model for the pairs until it is within the `size` that is given.
+    """Returns the facts with the largest width whose model is within the given `size`.
 
     Raises:
         ValueError: If no width is narrow enough.
@@ -52,7 +52,7 @@ def narrow_to_size(facts: RunFacts, arguments: RunArguments) -> RunFacts:
 
 
 def _untrained_model(facts: RunFacts, arguments: RunArguments) -> Any:
-    """Makes the model that a run would train, without memory for its weights."""
+    """Returns the model that a run would train, without memory for its weights."""
     options = {**choose_defaults(arguments.given, facts), **arguments.given}
     fields = {name: options[name] for name in ARCHITECTURE_FIELDS if name in options}
     fields.setdefault(

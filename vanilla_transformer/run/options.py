@@ -19,9 +19,7 @@ def _read_size(text: str) -> int:
     try:
         return int(float(number) * (10**6 if number != text.upper() else 1))
     except (ValueError, OverflowError) as error:
-        raise ValueError(
-            f"{text!r} is no size: give bytes, such as 8000000, or megabytes, such as 8MB"
-        ) from error
+        raise ValueError(f"{text!r} is no size: give bytes or MB, as 8000000 or 8MB") from error
 
 
 RULES = (
@@ -37,7 +35,7 @@ RULES = (
         "`{name}` {value} needs `model_name_or_path`: a new model trains all of its weights.",
     ),
 )
-"""The rules of all classes of this module."""
+"""The rules of the options of this module."""
 
 
 class _Checked:
@@ -63,15 +61,15 @@ class ModelArguments(_Checked):
         True,
     )
     size: int | None = option(
-        "Most bytes of a new model in 8 bits, such as 8MB. Default: no limit.",
+        "Largest size of the new model when quantized to 8 bits, such as 8MB. Default: no limit.",
         type=_read_size,
         metavar="SIZE",
         ge=1,
     )
     minutes: float | None = option(
         "Minutes after which the run ends, with loading and scoring. It times its first steps to "
-        "choose the sizes of a new model and the number of steps, at most those of "
-        "`num_train_epochs`.",
+        "choose the sizes of a new model and the number of steps, but no more steps than "
+        "`num_train_epochs` gives.",
         gt=0,
     )
     overwrite: bool = option(
@@ -114,7 +112,7 @@ class ModelArguments(_Checked):
     )
     bleu_tokenize: str | None = option(
         f"Words that BLEU, TER and WER compare: {', '.join(SCORE_TOKENIZERS)}. Default: by the "
-        "target's language, or by the script that most references are in.",
+        "target's language, or by the script of most references.",
         choices=SCORE_TOKENIZERS,
     )
     show_examples: int = option(

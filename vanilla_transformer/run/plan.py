@@ -1,4 +1,4 @@
-"""The plan of a run: everything that is decided before its model is made."""
+"""The plan of a run: all decisions that come before its model is made."""
 
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
@@ -18,20 +18,25 @@ from vanilla_transformer.names import ERROR_RATES, SCHEDULES_OF_A_SCORE
 from vanilla_transformer.run.arguments import RunArguments
 from vanilla_transformer.run.loaded_data import LoadedData
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
+from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.run.texts import RunTexts, prepare_texts
 from vanilla_transformer.search import Search, learned_positions
+from vanilla_transformer.training.store import Checkpoint
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 PREFIXES = {"validation": "eval", "test": "test"}
-"""The first part of the names of the figures of each split."""
+"""The prefix of each split in the names of its figures."""
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The data of a run, and all that it does with them. Made once; nothing changes it."""
+    """The data of a run, and all decisions on it; frozen, but for objects of other libraries."""
 
     arguments: RunArguments
     loaded: LoadedData
+    checkpoint: Checkpoint | None  # from which the run resumes
+    init_from: str | None  # as in `loaded`
+    metrics: list[str]
     texts: RunTexts
     max_source_length: int | None  # in tokens; None: no limit
     max_target_length: int | None
@@ -45,10 +50,10 @@ class RunPlan:
         return self.arguments.training
 
     def fingerprint(self, encoded: DatasetDict) -> dict[str, Any]:
-        """Describes what the run trains on and scores with, so that a resumed run notices a change.
+        """Returns the inputs that decide the training; a resumed run notices a change of them.
 
-        It holds a digest of the texts of each split, the length limits, the search and what ends
-        the training; and the defaults that the run has chosen, which a resumed run keeps.
+        They are a digest of the texts of each split, the length limits, the search, the end of the
+        training, and the defaults that the run has chosen, which a resumed run keeps.
         """
         ends = ("max_steps", "num_train_epochs", "early_stopping_patience")
         minutes = self.arguments.model.minutes
@@ -60,44 +65,35 @@ class RunPlan:
         return {
             **digests,
             **limits,
-            "shares of the corpora": self.loaded.data.shares,
+            "shares of the corpora": self.loaded.shares,
             "search settings": self.search.to_save().to_json_string(ignore_metadata=True),
-            "metrics": self.arguments.model.metrics,
+            "metrics": self.metrics,
             "ends": [getattr(self.training, name) for name in ends],
             "minutes": minutes,
-            # The plan of a given time counts on these epochs: others would have no effect.
+            # The steps of given minutes are planned with these epochs: others have no effect.
             "`num_train_epochs` beside `minutes`": minutes and self.training.num_train_epochs,
             "defaults": self.arguments.defaults,
         }
 
 
 def make_plan(arguments: RunArguments, loaded: LoadedData) -> RunPlan:
-    """Makes the texts of a run as its model reads them, and decides what the run does with them."""
-    texts, training = prepare_texts(arguments, loaded), arguments.training
-    config = texts.config
-    positions = learned_positions(config)
+    """Makes the texts of a run as its model reads them, and decides how the run treats them."""
+    training = arguments.training
+    texts = compute_on_main_process(training, prepare_texts, arguments, loaded)
+    positions = learned_positions(texts.config)
     limits = [
         min((n for n in (limit, positions) if n is not None), default=None)
         for limit in (arguments.data.max_source_length, arguments.data.max_target_length)
     ]
-    search = _plan_search(training, config, texts.settings)
-    resolved = copy(training)  # `dataclasses.replace` would check and derive all fields again
-    resolved.hub_token = training.hub_token  # which a copy lacks
-    resolved.predict_with_generate = True
-    resolved.generation_config = None  # or Trainer would replace all of the model's settings
-    resolved.generation_num_beams = search.num_beams
-    resolved.generation_max_length = search.settings.max_length
-    if "log_level_replica" not in arguments.given:  # the main process gives the warnings
-        resolved.log_level_replica = "error"
-    resolved.metric_for_best_model, resolved.greater_is_better = watched_metric(arguments)
-    # What no model can be made of fails here, not after the data are encoded for minutes.
+    search = _plan_search(training, texts.config, texts.settings)
     attention = arguments.model.attn_implementation or default_attention(training)
-    with torch.device("meta"):  # without memory for weights
-        trial = VanillaTransformerForConditionalGeneration(deepcopy(config))
-        trial.set_attn_implementation(attention)
+    _check_can_be_made(texts.config, attention)
     return RunPlan(
-        arguments=replace(arguments, training=resolved),
+        arguments=replace(arguments, training=_resolved_training(arguments, search)),
         loaded=loaded,
+        checkpoint=loaded.directory.checkpoint,
+        init_from=loaded.init_from,
+        metrics=arguments.model.metrics,
         texts=texts,
         max_source_length=limits[0],
         max_target_length=limits[1],
@@ -113,12 +109,33 @@ def make_plan(arguments: RunArguments, loaded: LoadedData) -> RunPlan:
     )
 
 
+def _resolved_training(arguments: RunArguments, search: Search) -> TokenBudgetTrainingArguments:
+    """Returns the arguments of the Trainer with the search, the best metric and the messages."""
+    resolved = copy(arguments.training)  # `replace` would check and derive all fields again
+    resolved.hub_token = arguments.training.hub_token  # which a copy lacks
+    resolved.predict_with_generate = True
+    resolved.generation_config = None  # or Trainer would replace all of the model's settings
+    resolved.generation_num_beams = search.num_beams
+    resolved.generation_max_length = search.settings.max_length
+    if "log_level_replica" not in arguments.given:  # the main process gives the warnings
+        resolved.log_level_replica = "error"
+    resolved.metric_for_best_model, resolved.greater_is_better = watched_metric(arguments)
+    return resolved
+
+
+def _check_can_be_made(config: VanillaTransformerConfig, attention: str) -> None:
+    """Refuses an impossible model now, not after the data have been encoded for minutes."""
+    with torch.device("meta"):  # without memory for weights
+        trial = VanillaTransformerForConditionalGeneration(deepcopy(config))
+        trial.set_attn_implementation(attention)
+
+
 def _plan_search(
     training: TokenBudgetTrainingArguments,
     config: VanillaTransformerConfig,
     settings: GenerationConfig,
 ) -> Search:
-    """Decides how text is generated, in validation and by a plain `generate()` of the saved model.
+    """Decides the search of validation, which is also that of `generate()` of the saved model.
 
     The settings of a saved model, or of the file in `training.generation_config`, are kept unless
     `training` has others.
@@ -128,18 +145,16 @@ def _plan_search(
         loaded = Seq2SeqTrainer.load_generation_config(cast(Any, training.generation_config))
         settings.update(**loaded.to_diff_dict())
     search = Search.of_training(training, settings, config)
-    search.to_save()  # or saving would fail after the training
+    search.to_save()  # fails now, not after the training
     return search
 
 
 def watched_metric(arguments: RunArguments) -> tuple[str | None, bool | None]:
-    """Chooses the metric that selects the best checkpoint.
+    """Returns the metric that selects the best checkpoint, and whether a greater one is better.
 
     A given metric stays. Otherwise, where a best checkpoint is needed, it is the first of
     `metrics`, or the loss with `prediction_loss_only` and with a schedule that follows the loss.
-
-    Returns:
-        The metric, and whether a greater one is better; both None: no checkpoint is the best.
+    Both are None where no checkpoint is the best.
     """
     training, first = arguments.training, arguments.model.metrics[0]
     selects = (
@@ -155,6 +170,6 @@ def watched_metric(arguments: RunArguments) -> tuple[str | None, bool | None]:
 
 
 def default_attention(training: TokenBudgetTrainingArguments) -> str:
-    """Returns the fastest kernel for a training: on a CPU, sdpa is slow in half precision."""
+    """Returns the fastest attention for a training: eager in half precision on a CPU, or sdpa."""
     is_slow = training.device.type == "cpu" and (training.bf16 or training.fp16)
     return "eager" if is_slow else "sdpa"

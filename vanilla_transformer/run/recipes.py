@@ -32,7 +32,7 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     text = "\n".join(read_lines(path))
     try:
         values = yaml.load(text, _RecipeLoader)
-        # As text, of which an option makes what it is: 1e-3 may be a number or a name.
+        # The same scalars as text: an option's type decides whether 1e-3 is a number or a name.
         written = yaml.load(text, yaml.BaseLoader)
     except (ValueError, yaml.YAMLError) as error:
         raise ValueError(
@@ -44,7 +44,7 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
         )
     words: list[str] = []
     for name, value in values.items():
-        as_text = written.get(name, value)  # names that `<<` merges stand elsewhere
+        as_text = written.get(name, value)  # it lacks names that `<<` merges
         if isinstance(value, list):
             words += [f"--{name}", *map(_as_word, value, as_text)]
         elif value is not None:
@@ -54,10 +54,10 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
 
 
 def expand_recipe(words: Sequence[str]) -> tuple[list[str], Recipe | None]:
-    """Reads the recipe that a command begins with, if it does.
+    """Reads the recipe that the words of a command may begin with.
 
     Returns:
-        The words of the recipe and, behind them, those that override it; and the recipe.
+        The recipe's words followed by the command's, which override them; and the recipe.
     """
     if not words or words[0].startswith("-"):
         return [*words], None
@@ -70,7 +70,7 @@ def expand_recipe(words: Sequence[str]) -> tuple[list[str], Recipe | None]:
 
 
 def data_of_recipe(path: str) -> tuple[DataArguments, list[str]]:
-    """Reads the options of the data in a recipe; returns the words of others, too."""
+    """Returns the options of the data in a recipe, and the words of its other options."""
     return read_some_options(DataArguments, read_recipe(path).words)
 
 

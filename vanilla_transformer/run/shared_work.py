@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from accelerate.utils import gather_object
 from torch import distributed
@@ -48,8 +48,7 @@ def compute_on_main_process(
             distributed.broadcast_object_list(box, main, groups[main])
     if not box[0]:
         raise OSError(_ENDED)
-    value: T = box[1]
-    return value
+    return cast(T, box[1])
 
 
 @contextmanager

@@ -33,11 +33,9 @@ from vanilla_transformer.names import ANNOTATE
 from vanilla_transformer.run.arguments import RunArguments
 from vanilla_transformer.run.defaults import describe_choice
 from vanilla_transformer.run.loaded_data import LoadedData
-from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.run.tokenizer_and_config import (
     make_config,
     open_tokenizer,
-    tokenizer_sample,
     train_tokenizer,
 )
 from vanilla_transformer.search import learned_positions
@@ -57,26 +55,18 @@ class RunTexts:
 
 
 def prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
-    """Makes the texts of a run as its model reads them; loads or trains the tokenizer.
-
-    One process does it for all of a machine.
-    """
-    return compute_on_main_process(arguments.training, _prepare_texts, arguments, loaded)
-
-
-def _prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
-    # The order counts. The tokenizer is made first, of texts as they are, with the tokens that the
-    # next steps write. Former translations are looked up before placeholders change the texts.
+    """Makes the texts of a run as its model reads them; loads or trains the tokenizer."""
+    # The order counts. The tokenizer comes first: it is trained on the texts as they are, and gets
+    # the tokens that the next steps write. Memories are searched before placeholders change texts.
     if arguments.defaults and loaded.directory.checkpoint is None:
         logger.info(describe_choice(arguments.defaults, loaded.facts))
-    splits, init_from = DatasetDict(loaded.data.splits), loaded.init_from
-    sample = tokenizer_sample(splits["train"], arguments.preparation.tokenizer_sample)
-    share = share_of_placeholders(sample, arguments.data.placeholder_share)
+    splits, init_from = DatasetDict(loaded.splits), loaded.init_from
+    share = share_of_placeholders(loaded.sample, arguments.data.placeholder_share)
     tags, num_proc = arguments.data.tags, arguments.preparation.num_proc
-    tokens = [*tags, *(TERM_TOKENS if arguments.data.terms else ())]
+    added_tokens = [*tags, *(TERM_TOKENS if arguments.data.terms else ())]
     if _learns_memory(arguments, splits["train"], init_from):
-        tokens.append(MEMORY_TOKEN)
-    tokenizer = _make_tokenizer(arguments, sample, init_from, tokens, share > 0)
+        added_tokens.append(MEMORY_TOKEN)
+    tokenizer = _make_tokenizer(arguments, loaded, added_tokens, share > 0)
     directions = directions_of(splits["train"], possible_tags(tokenizer))
     record_directions(tokenizer, directions, tags)
     if arguments.data.memory != "none" and MEMORY_TOKEN in tokenizer.get_vocab():
@@ -93,8 +83,7 @@ def _prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
         settings = load_generation_settings(init_from, config)
     if language_tokens(tokenizer):
         config, settings = _begin_with_language(config, settings, tokenizer, splits)
-    example = loaded.data.splits["train"][0]["source"]
-    return RunTexts(splits, example, tokenizer, config, settings)
+    return RunTexts(splits, loaded.splits["train"][0]["source"], tokenizer, config, settings)
 
 
 def _begin_with_language(
@@ -125,7 +114,7 @@ def _begin_with_language(
 
 
 def _learns_memory(arguments: RunArguments, rows: Dataset, init_from: str | None) -> bool:
-    """Decides whether a vocabulary must have the token of memories."""
+    """Returns whether the vocabulary needs the token of memories."""
     tokenizer, memory = arguments.tokenizer, arguments.data.memory
     if memory is not None or tokenizer.tokenizer_name_or_path or init_from:
         return memory == ANNOTATE
@@ -135,23 +124,20 @@ def _learns_memory(arguments: RunArguments, rows: Dataset, init_from: str | None
 
 
 def _make_tokenizer(
-    arguments: RunArguments,
-    sample: Dataset,
-    init_from: str | None,
-    tokens: Sequence[str],
-    has_placeholders: bool,
+    arguments: RunArguments, loaded: LoadedData, added_tokens: Sequence[str], has_stand_ins: bool
 ) -> Any:
-    """Loads the tokenizer of a run, or trains one, which prepared data keep."""
+    """Loads the tokenizer of a run, or trains one, which is saved with prepared data."""
     options, prepared = arguments.tokenizer, arguments.preparation.prepared
-    if options.tokenizer_name_or_path or init_from:
-        return open_tokenizer(options.tokenizer_name_or_path, init_from, tokens)
-    train = partial(train_tokenizer, options, sample, tokens, has_placeholders)
+    if options.tokenizer_name_or_path or loaded.init_from:
+        return open_tokenizer(options.tokenizer_name_or_path, loaded.init_from, added_tokens)
+    train = partial(train_tokenizer, options, loaded.sample, added_tokens, has_stand_ins)
     if prepared is None:
         return train()
-    # The number of tokens may be chosen by the machine: what is given counts.
+    # Only given options count: the chosen number of tokens may differ between machines.
     names = options.__dataclass_fields__.keys() & arguments.given.keys()
     given = {name: arguments.given[name] for name in sorted(names)}
-    made_from = [readers_digest(), sample._fingerprint, given, tokens, has_placeholders]
+    fingerprint = loaded.sample._fingerprint
+    made_from = [readers_digest(), fingerprint, given, added_tokens, has_stand_ins]
     folder = Path(prepared, f"tokenizer-{text_digest(json.dumps(made_from))[:12]}")
     if not folder.exists():
         if [*folder.parent.glob("tokenizer-*")]:

@@ -1,4 +1,4 @@
-"""Tokenizer and config of a run: loaded and checked against the options, or made anew."""
+"""Loads the tokenizer and the config of a run and checks them, or makes new ones."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,72 +16,67 @@ from vanilla_transformer.run.options import TokenizerArguments
 from vanilla_transformer.tokenizer_sides import vocabulary_of
 
 # Fields of a saved model that may change: regularisation, and the reach of its positions.
-_FREE_TO_CHANGE = {
-    "dropout",
-    "attention_dropout",
-    "activation_dropout",
-    "ffn_dropout",
-    "label_smoothing",
-    "encoder_layerdrop",
-    "decoder_layerdrop",
-    "rope_parameters",
-    "max_position_embeddings",
-}
+_FREE_TO_CHANGE = (
+    *("dropout", "attention_dropout", "activation_dropout", "ffn_dropout", "label_smoothing"),
+    *("encoder_layerdrop", "decoder_layerdrop", "rope_parameters", "max_position_embeddings"),
+)
 
 
 def tokenizer_sample(rows: Dataset, size: int) -> Dataset:
-    """Draws the pairs that a tokenizer is trained on: the same ones of the same data."""
+    """Draws the pairs that a tokenizer is trained on; the same data give the same pairs."""
     if len(rows) <= size:
         return rows
     drawn = np.random.default_rng(0).choice(len(rows), size, replace=False)
     return rows.select(np.sort(drawn))
 
 
-def open_tokenizer(named: str | None, init_from: str | None, tags: Sequence[str]) -> Any:
-    """Loads the tokenizer that is named, or that of the saved model; it must know the tags."""
+def open_tokenizer(named: str | None, init_from: str | None, added_tokens: Sequence[str]) -> Any:
+    """Loads the tokenizer of a name, or else of the saved model; it must have the added tokens."""
     path = str(named or init_from)
     tokenizer = load_tokenizer(path)
     if named is not None and init_from is not None:
         _check_same_tokens(tokenizer, named, init_from)
-    _check_tags(tokenizer, tags, path)
+    _check_added_tokens(tokenizer, added_tokens, path)
     return tokenizer
 
 
 def train_tokenizer(
-    options: TokenizerArguments, sample: Dataset, tags: Sequence[str], has_stand_ins: bool
+    options: TokenizerArguments, sample: Dataset, added_tokens: Sequence[str], has_stand_ins: bool
 ) -> Any:
     """Trains a tokenizer on a sample of the pairs.
 
-    It gets as tokens the tags of sources, also of terms and memories, and stand-ins.
+    Args:
+        added_tokens: Whole tokens of the vocabulary: the tags of sources, terms and memories.
+        has_stand_ins: Whether the vocabulary gets the stand-ins of placeholders.
     """
     sources = _texts_of(sample, "source")
-    if tags:
-        sources = (split_tag(text, tags)[1] for text in sources)
+    if added_tokens:
+        sources = (split_tag(text, added_tokens)[1] for text in sources)
     tokenizer = VanillaTransformerTokenizer.train(
         sources, _texts_of(sample, "target"), do_lower_case=None, **options.training_options()
     )
-    tokenizer.add_tokens(list(tags), special_tokens=True)
+    tokenizer.add_tokens(list(added_tokens), special_tokens=True)
     if has_stand_ins:
         tokenizer.add_placeholders()
     return tokenizer
 
 
 def keeps_case(tokenizer_path: str) -> bool:
-    """Returns whether a saved tokenizer tells a source in capitals from one in small letters."""
+    """Returns whether a saved tokenizer gives other ids to capitals than to small letters."""
     tokenizer = load_tokenizer(tokenizer_path)
     small = [token for token in tokenizer.get_vocab() if token.islower()][:100]
     capitals = [token.upper() for token in small]
     return bool(small and tokenizer(small)["input_ids"] != tokenizer(capitals)["input_ids"])
 
 
-def _check_tags(tokenizer: Any, tags: Sequence[str], path: str) -> None:
-    """Refuses a tag that a saved tokenizer cuts into pieces or does not know."""
-    for tag in tags:
-        ids = tokenizer(tag, add_special_tokens=False)["input_ids"]
+def _check_added_tokens(tokenizer: Any, added_tokens: Sequence[str], path: str) -> None:
+    """Refuses a saved tokenizer that cuts a token into pieces or does not know it."""
+    for token in added_tokens:
+        ids = tokenizer(token, add_special_tokens=False)["input_ids"]
         if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
             raise ValueError(
-                f"{tag!r} is no token of the tokenizer in {path!r}: add it with "
-                f"`vanilla-transformer vocabulary {path} OUT --add-tokens {tag!r}`."
+                f"{token!r} is no token of the tokenizer in {path!r}: add it with "
+                f"`vanilla-transformer vocabulary {path} OUT --add-tokens {token!r}`."
             )
 
 
@@ -102,7 +97,7 @@ def _check_same_tokens(tokenizer: Any, named: str, saved: str) -> None:
 
 
 def first_difference(tokenizer: Any, other: Any) -> str | None:
-    """Describes the first token of another tokenizer that has another id; None: there is none."""
+    """Describes the first token with different ids in two tokenizers; None: there is none."""
     for side in ("source", "target"):
         ids = vocabulary_of(tokenizer, side)
         for token, index in vocabulary_of(other, side).items():
@@ -114,7 +109,7 @@ def first_difference(tokenizer: Any, other: Any) -> str | None:
 def make_config(
     changes: dict[str, Any], tokenizer: Any, init_from: str | None
 ) -> VanillaTransformerConfig:
-    """Loads the config of the saved model with changes, or makes one for the tokenizer."""
+    """Loads the config of the saved model and changes it, or makes one for the tokenizer."""
     if init_from is None:
         return new_config(tokenizer, changes)
     config: VanillaTransformerConfig = AutoConfig.from_pretrained(init_from)

@@ -24,9 +24,9 @@ from vanilla_transformer.run.arguments import RunArguments
 from vanilla_transformer.run.assembly import Assembly
 from vanilla_transformer.run.calibration import calibrate
 from vanilla_transformer.run.evaluation import warn_of_copies
+from vanilla_transformer.run.fitting import fit_minutes
 from vanilla_transformer.run.loaded_data import load_data
 from vanilla_transformer.run.model_card import write_model_card
-from vanilla_transformer.run.pace import fit_minutes
 from vanilla_transformer.run.plan import PREFIXES, RunPlan, make_plan
 from vanilla_transformer.training.callbacks import PICKLES, OverwriteGuard
 from vanilla_transformer.training.deadline import Deadline
@@ -43,23 +43,19 @@ from vanilla_transformer.training.training_log import TrainingLog, describe_figu
 logger = logging.get_logger(__name__)
 
 STATUS_OF_SIGTERM = 128 + SIGTERM
-"""The status that a shell shows for a process that this signal has ended."""
+"""The exit status of a process that this signal has ended, as shells show it."""
 _TIMED, _LEAST_SCORED = 32, 128
-"""Texts whose scoring is timed at the end of some minutes, and that are scored at least.
-
-A calibration takes 100 outputs, of which some may be blank, or equal to others.
+"""Number of texts whose scoring is timed at the end of given minutes, and least number scored: a
+calibration needs 100 outputs, of which some may be blank or equal.
 """
 _SHARE_OF_MINUTES = 0.98
-"""Share of the given minutes until which texts are scored; the model card comes after it.
-
-These three numbers are chosen, not measured.
-"""
+"""Share of given minutes in which all scores end; like the numbers above, chosen, not measured."""
 
 
 def show_messages(arguments: RunArguments) -> None:
-    """Shows what a run tells on standard error; without this call it only gives warnings.
+    """Shows the messages of a run on standard error; without this call, only warnings are shown.
 
-    The main process tells the plan, the progress and the scores; the others tell errors.
+    The main process shows the plan, the progress and the scores; the others show errors.
     """
     is_main = arguments.training.process_index == 0
     if is_main:
@@ -79,15 +75,15 @@ def run(
 ) -> dict[str, float]:
     """Trains, evaluates and saves a model, and writes its model card.
 
-    What contradicts itself, the data or the output directory is refused before anything is written
-    or deleted.
+    Options that contradict each other, the data or the output directory are refused before
+    anything is written or deleted.
 
     Args:
-        arguments: Options of the run. They are not changed.
+        arguments: Options of the run, which does not change them.
         data: Any of the splits "train", "validation" and "test", with the columns "source" and
             "target", and "references" where an example has several. None: the data that the
             options name.
-        began: The moment from which `minutes` count, as `time.monotonic()`. None: the call.
+        began: The beginning of the `minutes`, in seconds of `time.monotonic()`. None: now.
 
     Returns:
         The figures of all_results.json: train_*, eval_* and test_*.
@@ -99,7 +95,7 @@ def run(
         minutes, scores_until = arguments.model.minutes, None
         added = list(callbacks)
         if minutes is not None:
-            deadline = Deadline()  # of a run that is resumed: it ends as it was planned
+            deadline = Deadline()  # a resumed run ends as it was planned
             if loaded.directory.checkpoint is None:
                 arguments, deadline = fit_minutes(arguments, loaded, began)
             scores_until = began + _SHARE_OF_MINUTES * 60 * minutes
@@ -109,19 +105,19 @@ def run(
         for callback in added:
             made.trainer.add_callback(callback)
         logger.info(_describe_data(plan, made.encoded, made.trainer.model))
-        for report in loaded.data.reports:
+        for report in loaded.reports:
             logger.log(INFO if report.tells_something else DEBUG, report.describe())
-        if "validation" not in loaded.data.splits:
+        if "validation" not in loaded.splits:
             logger.info("No validation data: nothing is scored, and the last step is kept.")
         training_run = _Run(made, scores_until)
         return training_run.figures_if_finished() or training_run.train_and_score()
 
 
 def _describe_data(plan: RunPlan, encoded: DatasetDict, model: Any) -> str:
-    """Says how much a run has read, and how large its model is."""
+    """Describes the data of a run, and the size of its model."""
     pairs = ", ".join(f"{len(rows):,} {name} pairs" for name, rows in encoded.items())
     parameters = sum(weight.numel() for weight in model.parameters())
-    origin = "" if (path := plan.loaded.init_from) is None else f" of {path!r}"
+    origin = "" if (path := plan.init_from) is None else f" of {path!r}"
     tokenizer = plan.texts.tokenizer
     case = "; sources are lower-cased" if getattr(tokenizer, "do_lower_case", False) else ""
     return (
@@ -134,7 +130,7 @@ class _Run:
     """Carries out a run.
 
     Args:
-        scores_until: The moment until which texts are scored, as `monotonic()`. None: all are.
+        scores_until: The end of the scores, in seconds of `monotonic()`. None: all are computed.
     """
 
     def __init__(self, made: Assembly, scores_until: float | None) -> None:
@@ -145,9 +141,9 @@ class _Run:
         self.quality = ""  # a sentence on the quality of outputs, by the validation data
 
     def figures_if_finished(self) -> dict[str, float]:
-        """Returns the figures of a run that is resumed although it is finished; otherwise none."""
+        """Returns the figures of a resumed run that is finished already; {}: it is not."""
         plan, trainer = self.plan, self.trainer
-        if self.directory.checkpoint is None or plan.training.push_to_hub:
+        if plan.checkpoint is None or plan.training.push_to_hub:
             return {}
         figures = finished_figures(self.directory, trainer.record.inputs)
         trainer.accelerator.wait_for_everyone()  # all processes have read the files
@@ -159,8 +155,8 @@ class _Run:
         return figures
 
     def train_and_score(self) -> dict[str, float]:
-        """Trains, and saves the model; scores it, and saves figures, history and model card."""
-        # What the run replaces is deleted, but not too early.
+        """Trains, saves and scores the model; writes figures, history and model card."""
+        # Files of a former run are deleted only when the first training step begins.
         guard = OverwriteGuard(self.directory, self.is_main)
         self.trainer.accelerator.wait_for_everyone()
         self.trainer.add_callback(guard)
@@ -186,10 +182,10 @@ class _Run:
 
     def _train(self, guard: OverwriteGuard) -> dict[str, float]:
         plan, trainer = self.plan, self.trainer
-        if self.directory.checkpoint is not None:
-            logger.info(f"The training goes on from {str(self.directory.checkpoint.path)!r}.")
+        if plan.checkpoint is not None:
+            logger.info(f"The training goes on from {str(plan.checkpoint.path)!r}.")
         try:
-            metrics: dict[str, float] = trainer.train(self.directory.checkpoint).metrics
+            metrics: dict[str, float] = trainer.train(plan.checkpoint).metrics
             if trainer.was_terminated:
                 raise SystemExit(STATUS_OF_SIGTERM)
         except (KeyboardInterrupt, SystemExit):
@@ -204,12 +200,12 @@ class _Run:
             merge_adapters(trainer.model)
         if self.is_main:
             (self.folder / FILE_SIZES).unlink(missing_ok=True)
-        with explained_full_disk(self.folder):  # without a push: the run pushes when all is there
+        with explained_full_disk(self.folder):  # the run itself pushes, when all files are there
             trainer.save_model(_internal_call=True)
         return {f"train_{name.removeprefix('train_')}": value for name, value in metrics.items()}
 
     def _score_splits(self, figures: dict[str, float]) -> dict[str, float]:
-        """Adds the scores of the validation and the test split to the figures of the training."""
+        """Returns the figures with the scores of the validation and the test split added."""
         for split, count in self._sizes_of_samples().items():
             prefix, size = PREFIXES[split], len(self.plan.texts.splits[split])
             rows, scored, own = self.made.score(split, count)
@@ -221,13 +217,13 @@ class _Run:
             in_words = describe_figures(own, f"{prefix}_")
             logger.info(f"{split.capitalize()}{of_all}: {in_words}.")
             figures = {**figures, **own}
-            self._save_figures(figures)  # a kill loses no score
+            self._save_figures(figures)  # after each split, so that a kill loses no score
             if scored is not None:
                 self._judge_outputs(split, rows, scored)
         return figures
 
     def _judge_outputs(self, split: str, rows: Dataset, scored: Scored) -> None:
-        """Warns of outputs that are of no use, and learns the quality of those of validation."""
+        """Warns of useless outputs, and calibrates the quality by those of the validation."""
         self.signatures[split] = scored.signatures
         if scored.num_cut:
             logger.warning(
@@ -242,7 +238,7 @@ class _Run:
             logger.info(self.quality)
 
     def _sizes_of_samples(self) -> dict[str, int]:
-        """Returns how many texts of each split are scored: as many as the time suffices for."""
+        """Returns the number of texts of each split that are scored in the time that is left."""
         splits = self.plan.texts.splits
         sizes = {split: len(splits[split]) for split in PREFIXES if split in splits}
         if self.scores_until is None or not sizes:
@@ -253,24 +249,22 @@ class _Run:
         return {split: max(_LEAST_SCORED, int(share * size)) for split, size in sizes.items()}
 
     def _describe_early_end(self) -> str:
-        """Says what is left of a training that a signal has ended."""
+        """Describes the checkpoint that is kept of a training that a signal has ended."""
         left = "no checkpoint was saved, so nothing is kept."
         if saved := checkpoints_with_state(self.folder):
-            left = (
-                f"{str(saved[-1].path)!r} is kept. To go on from there, "
-                f"{self._describe_same_command()}."
-            )
+            again = self._describe_same_command()
+            left = f"{str(saved[-1].path)!r} is kept. To go on from there, {again}."
         step = self.trainer.state.global_step
         return f"The training ended early, after step {step:,}: {left}"
 
     def _describe_same_command(self) -> str:
-        """Says how a run goes on; some commands always go on."""
+        """Describes the command that resumes the run; some commands always resume."""
         always = self.plan.arguments.given.get("resume_from_checkpoint") is not None
         option = "" if always else " with `--resume-from-checkpoint True`"
         return f"give the same command{option}"
 
     def _describe_weights(self) -> str:
-        """Says which weights a training has ended with."""
+        """Describes the saved weights by their step."""
         state = self.trainer.state
         if self.plan.training.load_best_model_at_end and state.best_global_step:
             return f"the checkpoint of step {state.best_global_step:,}, which has the best score"

@@ -1,4 +1,4 @@
-"""Scores of the model of a training: it translates texts of a split as the saved one will."""
+"""Scores the model of a training: it translates texts of a split as the saved model will."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -41,7 +41,7 @@ class ScoredTexts:
 
     @classmethod
     def of(cls, plan: RunPlan, encoded: DatasetDict, split: str, most: int | None = None) -> Self:
-        """Takes all texts, or a sample of at most so many, which is always the same."""
+        """Returns all texts of a split, or a sample of at most `most`, which is always the same."""
         whole = cls(
             plan, split, plan.texts.splits[split], encoded[split], plan.score_tokenizers[split]
         )
@@ -49,7 +49,7 @@ class ScoredTexts:
         return whole.select(sorted(Random(0).sample(range(count), min(most or count, count))))
 
     def select(self, indices: Sequence[int]) -> Self:
-        """Takes the texts with these indices."""
+        """Returns the texts with these indices."""
         return replace(
             self,
             rows=self.rows.select(indices),
@@ -58,7 +58,7 @@ class ScoredTexts:
         )
 
     def make_scorer(self, with_intervals: bool = False) -> GenerationMetrics:
-        """Makes what scores these texts for a Trainer."""
+        """Returns the `compute_metrics` of a Trainer for these texts."""
         languages = languages_of_rows(self.rows)
         groups: list[Sequence[str]] = [[f"{a}-{b}" if a and b else "" for a, b in languages]]
         if self.plan.arguments.data.corpora and "corpus" in self.rows.column_names:
@@ -67,7 +67,7 @@ class ScoredTexts:
             groups.append(["" if is_twin else WITHOUT_TWINS for is_twin in self.rows[TWIN]])
         return GenerationMetrics(
             self.plan.texts.tokenizer,
-            self.plan.arguments.model.metrics,
+            self.plan.metrics,
             references_of(self.rows),
             self.tokenizers,
             groups,
@@ -90,8 +90,8 @@ class ScoredTexts:
 
         As long as the training goes on, the search is greedy and outputs are cut off at about twice
         the length of their references (see `Search.capped_by_reference_length`): all scores that
-        choose the best checkpoint are of this kind. Later, outputs of the validation have what a
-        calibration weighs.
+        choose the best checkpoint are of this kind. After the training, outputs of the validation
+        have the features that a calibration needs.
         """
         tokenizer: Any = self.plan.texts.tokenizer
         translator = Translator.from_model(trainer.model, tokenizer, copies_weights=True)
@@ -122,7 +122,7 @@ class ScoredTexts:
 
 
 def _in_order(job: Job) -> Iterator[tuple[Job, Sequence[int]]]:
-    """Yields the texts in their order, so that the time of the first parts tells that of all."""
+    """Yields the texts in their order: the time of the first parts then foretells that of all."""
     order = range(len(job.texts))
     for first in order[::_TEXTS_PER_PART]:
         part = order[first : first + _TEXTS_PER_PART]
@@ -130,9 +130,9 @@ def _in_order(job: Job) -> Iterator[tuple[Job, Sequence[int]]]:
 
 
 def _by_length(job: Job, lengths: Sequence[int]) -> Iterator[tuple[Job, Sequence[int]]]:
-    """Yields the texts whose references are similarly long, with a search that fits these.
+    """Yields groups of texts with references of similar length, each with a search that fits it.
 
-    A model that begins often repeats itself and finds no end: nothing is computed again.
+    An output without an end is not computed again: a model that begins to learn has many.
     """
     groups: dict[int, list[int]] = {}
     for index, length in enumerate(lengths):
@@ -146,7 +146,7 @@ def _by_length(job: Job, lengths: Sequence[int]) -> Iterator[tuple[Job, Sequence
 
 @contextmanager
 def _without_mixed_precision(trainer: TokenBudgetSeq2SeqTrainer) -> Iterator[None]:
-    """Lets the model compute as the saved model does: Accelerate replaces its `forward`."""
+    """Takes away the `forward` of Accelerate, so that the model computes as a saved model does."""
     attributes = vars(trainer.model)
     replaced = attributes.pop("forward", None) if trainer.accelerator.native_amp else None
     try:
