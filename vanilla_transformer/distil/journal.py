@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import monotonic, sleep
 
-from vanilla_transformer.distil.filters import MaskedText, mask_parts
+from vanilla_transformer.distil.filters import mask_parts, restore_parts
 from vanilla_transformer.distil.teachers import Answer, Teacher
 from vanilla_transformer.files.atomic_files import explained_full_disk
 from vanilla_transformer.progress import Progress, print_message
@@ -85,10 +85,10 @@ class Journal:
     def _answers_to(self, texts: Sequence[str]) -> Iterator[dict[str, Answer]]:
         """Yields answers as they come, until too many texts have failed."""
         asked, failed, size = 0, 0, self.teacher.chunk
-        for chunk in (texts[n : n + size] for n in range(0, len(texts), size)):
-            marked = [mask_parts(text) if self._marks else MaskedText(text) for text in chunk]
-            for answers in self.teacher.answer([each.text for each in marked]):
-                yield {chunk[index]: marked[index].restore(each) for index, each in answers}
+        for chunk in (texts[begin : begin + size] for begin in range(0, len(texts), size)):
+            masked = [mask_parts(text) if self._marks else (text, {}) for text in chunk]
+            for answers in self.teacher.answer([text for text, _ in masked]):
+                yield {chunk[n]: restore_parts(each, masked[n][1]) for n, each in answers}
                 asked += len(answers)
                 failed += sum(each.text is None for _, each in answers)
                 if are_too_many(failed, asked):

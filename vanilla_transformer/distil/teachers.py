@@ -4,15 +4,13 @@ import os
 import shlex
 import signal
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from queue import SimpleQueue
+from multiprocessing.pool import ThreadPool
 from subprocess import PIPE, Popen, TimeoutExpired
-from threading import Thread
 from time import monotonic
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from vanilla_transformer.distil.options import COMMAND, DistilOptions
 from vanilla_transformer.files.text_files import short_line
@@ -140,23 +138,14 @@ class Server:
 class EndpointTeacher(Teacher):
     """A server as a teacher; the package openai sends the requests."""
 
-    chunk, is_remote = 64, True
+    is_remote = True
 
     def __init__(self, server: Server) -> None:
-        import openai
+        from openai import OpenAI
 
-        self._key, self._parallel = server.key, server.parallel
-        self._lasting: tuple[type[Exception], ...] = (
-            openai.AuthenticationError,
-            openai.PermissionDeniedError,
-            openai.NotFoundError,
-        )
-        self.client = openai.OpenAI(
-            base_url=server.address,
-            api_key=server.key or "none",
-            timeout=server.timeout,
-            max_retries=_RETRIES,
-        )
+        self._server, key = server, server.key or "none"
+        options: dict[str, Any] = {"timeout": server.timeout, "max_retries": _RETRIES}
+        self.client = OpenAI(base_url=server.address, api_key=key, **options)
 
     @abstractmethod
     def request(self, text: str) -> Answer:
@@ -164,40 +153,33 @@ class EndpointTeacher(Teacher):
 
     def answer(self, texts: Sequence[str]) -> Iterator[list[tuple[int, Answer]]]:
         """Sends the requests from daemon threads, which Ctrl-C does not wait for."""
-        waiting, done = deque(enumerate(texts)), SimpleQueue[tuple[int, Answer | Exception]]()
+        with ThreadPool(self._server.parallel) as threads:
+            for answer in threads.imap_unordered(self._ask, enumerate(texts)):
+                yield [answer]
 
-        def work() -> None:
-            with suppress(IndexError):
-                while True:
-                    index, text = waiting.popleft()
-                    done.put((index, self._ask(text)))
+    def _ask(self, numbered: tuple[int, str]) -> tuple[int, Answer]:
+        """Returns the answer to a text, with its number.
 
-        for _ in range(self._parallel):
-            Thread(target=work, daemon=True).start()
-        try:
-            for _ in texts:
-                index, answer = done.get()
-                if isinstance(answer, Exception):
-                    raise ValueError(f"{self.client.base_url}: {self._reason(answer)}")
-                yield [(index, answer)]
-        finally:
-            waiting.clear()
+        Raises:
+            ValueError: Every text would have the same error.
+        """
+        from openai import AuthenticationError, NotFoundError, PermissionDeniedError
 
-    def _ask(self, text: str) -> Answer | Exception:
-        """Returns an answer, or an error that ends the work, because every text would have it."""
+        index, text = numbered
         try:
             answer = self.request(text)
-        except self._lasting as error:
-            return error
+        except (AuthenticationError, NotFoundError, PermissionDeniedError) as error:
+            raise ValueError(f"{self.client.base_url}: {self._reason(error)}") from None
         except Exception as error:  # one text fails; the other texts go on
-            return Answer(None, self._reason(error))
+            return index, Answer(None, self._reason(error))
         is_empty = answer.text is not None and not answer.text.strip()
-        return Answer(None, "an empty answer", answer.tokens) if is_empty else answer
+        return index, Answer(None, "an empty answer", answer.tokens) if is_empty else answer
 
     def _reason(self, error: Exception) -> str:
         response = getattr(error, "response", None)  # a server's own words say more
         text = f"{type(error).__name__}: {error if response is None else response.text}"
-        return short_line(text.replace(self._key, "...") if self._key else text, _LONGEST_REASON)
+        key = self._server.key
+        return short_line(text.replace(key, "...") if key else text, _LONGEST_REASON)
 
 
 class ChatTeacher(EndpointTeacher):
@@ -228,7 +210,7 @@ class LibreTranslateTeacher(EndpointTeacher):
     def __init__(self, source: str | None, target: str | None, server: Server) -> None:
         super().__init__(server)
         self._fields = {"source": source or "auto", "target": target, "format": "text"}
-        self._fields |= {"api_key": self._key} if self._key else {}
+        self._fields |= {"api_key": server.key} if server.key else {}
 
     def request(self, text: str) -> Answer:
         """Asks for one translation."""
