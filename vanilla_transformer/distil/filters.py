@@ -1,4 +1,4 @@
-"""What keeps a teacher from spoiling texts: marks for kept parts, and filters of its answers."""
+"""Marks for the kept parts of texts, and filters that drop spoilt answers."""
 
 import re
 from collections import Counter

@@ -81,7 +81,7 @@ def _describe_problem(error: FieldsError) -> str:
     """Names one wrong field, its value, and the values that it takes."""
     problems = error.problems
     for problem in problems:
-        unknown = problem["loc"][-1:] or (problem["input"],)  # a name that is no Unicode text
+        unknown = problem["loc"][-1:] or (problem["input"],)  # a name that is not Unicode
         if problem["type"] == "extra_forbidden" or not problem["loc"]:
             return f"Unknown field {shorten(unknown[0])}: use {', '.join(error.allowed)}."
     # Of the types that a field may have, the one that fits best fails deepest in the value.
