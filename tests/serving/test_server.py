@@ -532,6 +532,7 @@ WRONG = {
     "no such direction": ({"source": "de"}, "de is offered as a target only"),
     "no text": ({"q": None}, "missing q parameter"),
     "empty text": ({"q": ""}, "missing q parameter"),
+    "no texts": ({"q": []}, "missing q parameter"),
     "no source": ({"source": None}, "missing source parameter"),
     "number for a text": ({"q": 3}, r"`q` is 3: Input should be a valid"),
     "number in a list": ({"q": [LINE, 3]}, r"`q\[1\]` is 3"),

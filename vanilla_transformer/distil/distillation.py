@@ -97,11 +97,11 @@ def _read_test(options: DistilOptions) -> dict[str, list[str]]:
     references: dict[str, list[str]] = {}
     if options.test is None:
         return references
-    languages = {"languages": options.languages} if all(options.languages) else {}
-    data = DataArguments(corpora=[json.dumps({"test": options.test, **languages})])
+    source, target = options.languages
+    data = DataArguments(test_file=options.test, source_language=source, target_language=target)
     rows = load_parallel_data(data).splits["test"]
-    for source, own in zip(rows["source"], as_lists(references_of(rows)), strict=True):
-        references.setdefault(" ".join(source.split()), []).extend(own)
+    for text, own in zip(rows["source"], as_lists(references_of(rows)), strict=True):
+        references.setdefault(" ".join(text.split()), []).extend(own)
     return references
 
 
