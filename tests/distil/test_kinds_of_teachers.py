@@ -194,10 +194,10 @@ def test_the_server_of_this_package_is_a_teacher():
 def test_texts_that_always_fail_do_not_end_a_labelling_of_many(tmp_path, is_later):
     class Strict(CommandTeacher):
         def answer(self, texts):
-            fails = [Answer(None, "odd") if text[-1] == "7" else Answer(text) for text in texts]
-            yield list(enumerate(fails))
+            for number, text in enumerate(texts):
+                yield [(number, Answer(None, "odd") if text[-1] == "7" else Answer(text))]
 
-    texts = [f"text {number}" for number in range(80)]
+    texts = [f"{number} texts" for number in range(80)] + [f"text {number}" for number in range(80)]
     for _ in range(1 + is_later):
         journal = Journal(tmp_path / "answers.jsonl", Strict(["cat"], 5), False, ())
         journal.ask(texts)

@@ -78,13 +78,13 @@ class Journal:
                 use = describe_use(self.tokens, self.cost(self.tokens))
                 return ", ".join([f"{rate:,.1f} texts/s", *use])
 
-            for rows in self._answers_to(left):
+            for rows in self._answers_to(left, before):
                 self._add(rows)
                 progress.update(progress.done + len(self.answers.keys() & rows.keys()), note)
 
-    def _answers_to(self, texts: Sequence[str]) -> Iterator[dict[str, Answer]]:
-        """Yields answers as they come, until too many texts have failed."""
-        asked, failed, size = 0, 0, self.teacher.chunk
+    def _answers_to(self, texts: Sequence[str], asked: int) -> Iterator[dict[str, Answer]]:
+        """Yields answers as they come, until too many of the asked texts have failed."""
+        failed, size = 0, self.teacher.chunk
         for chunk in (texts[begin : begin + size] for begin in range(0, len(texts), size)):
             masked = [mask_parts(text) if self._marks else (text, {}) for text in chunk]
             for answers in self.teacher.answer([text for text, _ in masked]):
