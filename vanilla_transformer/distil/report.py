@@ -65,16 +65,12 @@ def make_report(
         references: The references of each text of the test: by people, or labels.
         counts, dropped: See `Report.texts` and `Report.dropped`.
     """
-    texts, metrics = (
-        [text for text in references if text in journal.answers],
-        options.chosen_metrics,
-    )
-    lists, student = (
-        [references[text] for text in texts],
-        Translator.from_pretrained(options.student),
-    )
+    metrics, student = options.chosen_metrics, Translator.from_pretrained(options.student)
+    texts = [text for text in references if text in journal.answers]
+    lists = [references[text] for text in texts]
     rows = Dataset.from_dict({"source": texts, "target": [each[0] for each in lists]})
     rows = with_languages(rows, (None, options.target_language))
+    tokenizers = choose_score_tokenizers(rows, metrics)
     outputs = {"student": student.translate(texts)}
     if options.test is not None:
         outputs["teacher"] = [journal.answers[text] for text in texts]
@@ -82,9 +78,7 @@ def make_report(
     right = [index for index, text in enumerate(texts) if text in references[text]]
     return Report(
         references="answers of the teacher" if options.test is None else "by people",
-        comparison=compare_outputs(
-            texts, outputs, lists, metrics, choose_score_tokenizers(rows, metrics)
-        ),
+        comparison=compare_outputs(texts, outputs, lists, metrics, tokenizers),
         unanswered=len(references) - len(texts),
         right_texts=len(right),
         right_texts_changed={
