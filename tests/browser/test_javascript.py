@@ -7,6 +7,7 @@ from sites import served
 from vanilla_transformer.browser.javascript import script, to_javascript
 from vanilla_transformer.text.edits import apply_edits
 from vanilla_transformer.text.kept import Copies, kept_spans
+from vanilla_transformer.text.lines import Line, split_lines
 from vanilla_transformer.text.patterns import PATTERNS
 from vanilla_transformer.text.percent_signs import edits_to_add_percents, edits_to_double_percents
 from vanilla_transformer.text.readings import Reading, edits_to_unify_spaces
@@ -35,6 +36,7 @@ DAMAGED = [
     ("lineWidth of setup.py 😊", "Breite von"),
     ("50% of %1, 1.5% of 3, 7 and 7%", "%1 の 50 が 1,5 3 7 7"),
     ("20% of %s 😊", "20%s"),
+    ("Save 20%, 5% or 3% of %s", "20 Prozent, 5 v. H., 3\uff05オフ %s"),
     ("Delete %s", "%% %s löschen"),
     ("%s of it", "%s %% davon, 5 %%"),
     ("Open {nameOfFile} now", "Jetzt { name of file }} öffnen"),
@@ -105,6 +107,18 @@ SPACED = [
     "\u00a0at  the end\u200b",
     "caf\u00e9\u00a0\U0001f60a  x",
 ]
+
+
+def test_a_browser_finds_the_same_lines(page):
+    texts = ["a\nAll (*)|*", "[0,9]few|{n} many", '"a|b"', "Press Ctrl|Alt now", "no | :count x"]
+    texts += ["first || (a | b) second | 'x|y' \\| \u201ec|d\u201c", "|yes|yY", "a<br>b\t c"]
+    for text in texts:
+        pieces = [str(piece) for piece in page.evaluate("(text) => kept.linesOf(text)", text)]
+        lines = [piece.text for piece in split_lines(text) if isinstance(piece, Line)]
+        assert ([piece.strip() for piece in pieces[::2] if piece.strip()], "".join(pieces)) == (
+            lines,
+            text,
+        )
 
 
 @pytest.mark.parametrize("source", SPACED)

@@ -88,6 +88,7 @@ def test_a_pair_whose_source_would_stay_as_it_is_has_no_copy():
             None,
         ),
         ("'ijsland ijs", "nl", "'IJSLAND IJS", "'IJsland IJs"),
+        ("'s avonds \u2019t ijs", "nl", "'S AVONDS \u2019T IJS", "'s Avonds \u2019t IJs"),
         ("ilk", "azj_Latn", "\u0130LK", "\u0130lk"),
         ("ijsland", "en", "IJSLAND", "Ijsland"),
     ],

@@ -230,6 +230,14 @@ def test_a_percent_sign_is_doubled_where_the_source_doubles_it(source, output, r
         ("5 files, 5% of it", "5 Dateien, davon 5", None),
         ("5% of it", "v5, 1.5 und 50 davon", None),
         ("5%% of it", "5 davon", None),
+        ("Save 20% today.", "Sparen Sie heute 20 Prozent.", None),
+        ("Up to 5% more", "Bis zu 5 v. H. mehr", None),
+        ("20% and 20% off", "20 Prozent und 20 minder (20)", None),
+        ("20% off", "20퍼센트 할인", None),
+        ("20% off", "20\uff05オフ", None),
+        ("10% off", "خصم 10٪", None),
+        ("10٪ من %s", "10 %s", "10% %s"),
+        ("20% off", "20オフ", "20%オフ"),
     ],
 )
 def test_a_number_keeps_its_percent_sign(source, output, signed):

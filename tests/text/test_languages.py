@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from vanilla_transformer.language_tags import closest_tag, language_name, standard_tag
+from vanilla_transformer.text.capitals import to_title
 from vanilla_transformer.text.detection import are_related, detect
 from vanilla_transformer.text.languages import (
     is_spaced_script_at,
@@ -269,6 +270,19 @@ def test_spaces_at_the_begin_within_and_at_the_end_of_a_text(text, spaced):
     positions = [0, 1, len(text) // 2, len(text) // 2 + 1, len(text)]
     inside = sorted({position for position in positions if position <= len(text)})
     assert [position for position in inside if is_spaced_script_at(text, position)] == spaced
+
+
+@pytest.mark.parametrize(
+    ("word", "tag", "title"),
+    [
+        ("'s avonds", "nl", "'s Avonds"),
+        ("\u2019t ijs", "nld_Latn", "\u2019t IJs"),
+        ("'ijs'", "nl", "'IJs'"),
+        ("'s avonds", "en", "'S avonds"),
+    ],
+)
+def test_a_word_begins_with_a_capital_as_its_language_has_it(word, tag, title):
+    assert to_title(word, tag) == title
 
 
 def test_borders_of_words():

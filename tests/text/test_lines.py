@@ -43,6 +43,15 @@ def test_tabs_part_a_line():
         ("{0} files of {1}, [1,2] of it; done;;", "0"),
         ("[--all|--none] <on|off> (a|b) {{x | cut('a')}} x", "0"),
         ("put \"|\" before it, or '|', \\| not", "0"),
+        ("one|many", "0|1"),
+        ("no car | :count cars", "0 | 1"),
+        ('"a|b"', "0"),
+        ("\u201ea|b\u201c|{n} \u00abc|d\u00bb", "0|1"),
+        ("{n} times 'a|b'|don't `c|d`", "0|1"),
+        ("Press Ctrl|Alt to open the menu", "0"),
+        ("Use | to pipe", "0"),
+        ("\u6309 Ctrl|Alt \u6253\u5f00\u83dc\u5355", "0"),
+        ("Press Ctrl|Alt.\nAll (*)|*", "0\n1|2"),
     ],
 )
 def test_the_parts_of_a_line_are_lines(text, expected):

@@ -186,6 +186,11 @@ def test_of_several_translations_context_neighbours_frequency_and_the_last_one_d
     ]
     assert exact(near, "Open", before="File") == "Öffnen"
     assert exact(near, "Open", behind="Sky") == "Öffnen"
+    assert exact(near, "Open", behind="Sky") == "Öffnen"
+    ends = [("Open", "Öffnen"), ("Sky", "Himmel"), ("Open", "Auf")]
+    assert exact(ends, "Open", before="", behind="Door") == "Öffnen"
+    assert exact([ends[0], *ends], "Open", before="Door", behind="") == "Auf"
+    assert exact([ends[0], *ends], "Open") == "Öffnen"  # the most frequent: it stands alone
 
 
 def test_a_message_without_a_context_is_another_one_than_that_with_one():

@@ -107,6 +107,14 @@ def test_pairs_and_mappings_are_glossaries():
     assert as_glossary(glossary) is glossary
     with pytest.raises(ValueError, match="Term 1 and Term 2"):
         as_glossary([["file", "Datei"], ["File", "Akte"]])
+    with pytest.raises(ValueError, match="Term 2: a term needs"):
+        Glossary([Term("file", "Datei"), Term(" ", "Akte")])
+
+
+@pytest.mark.parametrize("pairs", [["ab"], {"hello": 5}, [["file", "Datei", "x"]], [("a", None)]])
+def test_what_is_no_pair_of_texts_is_refused(pairs):
+    with pytest.raises(ValueError, match="give pairs"):
+        as_glossary(pairs)
 
 
 @pytest.mark.parametrize(

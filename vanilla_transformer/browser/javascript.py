@@ -100,6 +100,8 @@ def script() -> str:
         "SHARE": _literal(percent_signs.SHARE.pattern, "uy"),
         "BY_NUMBER": _literal(printf.BY_NUMBER.pattern, "uy"),
         "LINE_BREAKS": _literal(lines.LINE_BREAKS.pattern, "gu"),
+        "BRANCHED": _literal(lines.BRANCHED.pattern),
+        "PIPES": _literal(lines.PIPES.pattern, "gu"),
         "REPEATED_WORDS": _literal(repetition.REPEATED_WORDS.pattern, "gu"),
         "REPEATED_PART": _literal(repetition.REPEATED_PART.pattern, "gu"),
         "NO_WORD": _literal(repetition.NO_WORD.pattern, "gu"),

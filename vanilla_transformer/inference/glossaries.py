@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from vanilla_transformer.files.text_files import read_lines
 from vanilla_transformer.text.terms import Glossary, Term
@@ -23,10 +24,14 @@ def as_glossary(glossary: GlossaryLike) -> Glossary:
     if isinstance(glossary, str | Path):
         return Glossary(_load(Path(glossary)))
     pairs = glossary.items() if isinstance(glossary, Mapping) else glossary
-    return Glossary(
-        Term(source, target, location=f"Term {number}")
-        for number, (source, target) in enumerate(pairs, start=1)
-    )
+    return Glossary(map(_term_of, pairs))
+
+
+def _term_of(pair: Any) -> Term:
+    match pair:
+        case [str(source), str(target)]:
+            return Term(source, target)
+    raise ValueError(f"The glossary has {pair!r}: give pairs of a source and a target, as texts.")
 
 
 def _load(path: Path) -> Iterator[Term]:

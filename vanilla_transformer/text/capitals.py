@@ -8,7 +8,7 @@ import regex
 from vanilla_transformer.language_tags import standard_tag
 
 _FIRST_LETTER = regex.compile(r"^\P{L}*\K\p{L}")
-_FIRST_IJ = regex.compile(r"^\P{L}*\Kij")
+_FIRST_OF_DUTCH = regex.compile(r"^(?:\P{L}*['\u2019]\p{L}\b)?+\P{L}*\K(?:ij|\p{L})")
 _GREEK = regex.compile(r"\p{Greek}[\p{Greek}\p{M}]*")
 _TWO_VOWELS = regex.compile(
     r"([\u03b1\u03b5\u03b7\u03bf\u03c5]\u0301)([\u03b9\u03c5])(?!\u0308)", regex.I
@@ -28,9 +28,9 @@ def to_upper(text: str, tag: str | None = None) -> str:
 
 
 def to_title(word: str, tag: str | None = None) -> str:
-    """Returns a word that begins with a capital letter, of Dutch also with IJ."""
-    if _is_in(tag, "nl") and _FIRST_IJ.search(word):
-        return str(_FIRST_IJ.sub("IJ", word))
+    """Returns a word with a capital at its beginning; of Dutch, IJ or behind 's: 's Avonds."""
+    if _is_in(tag, "nl"):
+        return str(_FIRST_OF_DUTCH.sub(lambda letters: letters[0].upper(), word))
     return str(_FIRST_LETTER.sub(lambda letter: _with_dots(letter[0], tag).title(), word))
 
 

@@ -1,19 +1,30 @@
 """The lines of texts; the white space and line breaks around them stay as they are."""
 
-import re
+from itertools import chain
 from typing import NamedTuple
+
+import regex
 
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
 from vanilla_transformer.text.edits import Span
 
 _NUMBERS = r"(?:\{\d+\}|\[\d+,(?:\d+|\*)\])\s*"  # before a branch of Laravel
 _GROUPS = r"(?:[^\[\](){}<>]|\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|<[^<>]*>)*"
-_PIPE = rf"""(?<![\\"'`\u2018\u201c])\|+(?!["'`\u2019\u201d]|{_GROUPS}[\])}}>])"""
-LINE_BREAKS = re.compile(  # a pipe within brackets or quotation marks parts nothing
-    rf"([\t\n\r\v\f\x85\u2028\u2029]+|(?<=\));;|<[bB][rR]\s*/?>"
-    rf"|^{_NUMBERS}(?=[^|]*\|{_NUMBERS})|{_PIPE}(?:{_NUMBERS})?)"
+_QUOTES = ('""', "''", "``", "\u201e\u201c", "\u201c\u201d", "\u00ab\u00bb", "\u300c\u300d")
+_QUOTED = "|".join(rf"(?<!\w){mark[0]}(?!\s)[^{mark[1]}]*" for mark in _QUOTES)
+LINE_BREAKS = regex.compile(r"([\t\n\r\v\f\x85\u2028\u2029]+|(?<=\));;|<[bB][rR]\s*/?>)")
+"""The breaks between lines: white space, tags `<br>`, and signs between kinds of files."""
+BRANCHED = regex.compile(
+    r"\|\s*\*"  # kinds of files: Text files (*.txt)|*.txt
+    rf"|\{{\w*\}}|(?<!\S):[a-z]\w|\|\s*{_NUMBERS}"  # a plural: one file|{n} files
+    r"|\s\|\|\s|^\|"  # usages of a command: list || add NAME; a choice: |yes|yY
+    r"|^\s*[^\s|]+(?:\s*\|\s*[^\s|]+)+\s*$"  # words, and no sentence: one|many
 )
-"""What parts a text: white space, tags `<br>`, and signs between branches or kinds of files."""
+"""A mark of a line that its pipes part. In prose they do not: "Press Ctrl|Alt to open it"."""
+PIPES = regex.compile(  # but for those within brackets or quotation marks
+    rf"(^{_NUMBERS}(?=[^|]*\|{_NUMBERS})"
+    rf"|(?<!\\|{_QUOTED})\|+(?!{_GROUPS}[\])}}>])(?:{_NUMBERS})?)"
+)
 
 
 class Line(NamedTuple):
@@ -25,8 +36,11 @@ class Line(NamedTuple):
 
 def split_lines(text: str) -> list[str | Line]:
     """Splits a text into lines that are not blank, and the white space and breaks between these."""
+    parts = (
+        PIPES.split(line) if BRANCHED.search(line) else [line] for line in LINE_BREAKS.split(text)
+    )
     pieces, position = list[str | Line](), 0
-    for index, piece in enumerate(LINE_BREAKS.split(text)):  # lines and breaks alternately
+    for index, piece in enumerate(chain.from_iterable(parts)):  # lines and breaks alternately
         line = "" if index % 2 else piece.strip(WHITE_SPACE)
         before = piece.index(line) if line else len(piece)
         begin, end = position + before, position + before + len(line)

@@ -109,7 +109,11 @@ class Memory:
                 self._endings.add(stored, pair.target)
 
     def exact(
-        self, text: str, context: str | None = None, before: str = "", behind: str = ""
+        self,
+        text: str,
+        context: str | None = None,
+        before: str | None = None,
+        behind: str | None = None,
     ) -> Suggestion | None:
         """Returns the translation of an equal text.
 
@@ -119,8 +123,8 @@ class Memory:
 
         Args:
             context: Like a pair's. Pairs with another one do not count.
-            before: The text before this one in its file.
-            behind: The text behind it.
+            before: The text before this one in its file; "": it is the first. None: it is unknown.
+            behind: The text behind it; "": it is the last. None: it is unknown.
         """
         nameless = _nameless(text)
         found: list[tuple[tuple[int, ...], Suggestion]] = []
@@ -130,13 +134,14 @@ class Memory:
             if pair.is_doubtful or not is_possible or _nameless(pair.source) != nameless:
                 continue
             if (target := _renamed(pair, text)) is not None:
-                above, below = self._pairs[index - 1 : index], self._pairs[index + 1 : index + 2]
+                above = self._pairs[index - 1].source if index else ""
+                below = self._pairs[index + 1].source if index + 1 < len(self) else ""
                 rank = (
                     (pair.context or "") == (context or ""),
                     normalized(pair.source) == normalized(text),
                     index if pair.is_correction else -1,
-                    [near.source for near in above] == [before]
-                    or [near.source for near in below] == [behind],
+                    # A text that stands alone has no neighbours.
+                    bool(before or behind) and (above == before or below == behind),
                 )
                 found.append((rank, Suggestion(pair.source, target, 1.0, is_exact=True)))
         best = max((rank for rank, _ in found), default=None)

@@ -11,7 +11,12 @@ from vanilla_transformer.text.printf import PRINTF_PART
 
 SHARE = regex.compile(r"(?:(?<=\d\s?)%|%(?=\s))(?!%)")
 """A percent sign behind a number, or before a space."""
-NUMBER = regex.compile(r"(%\s?)?(?<![\p{L}\p{N}_.,])(\d+(?:[.,]\d+)*)(?![\p{Latin}\d_])(\s?%)?")
+_SIGN = r"[%\uff05\u066a\ufe6a]"  # also full-width, Arabic, and small
+_WORD = r"\s\p{L}[\p{L}\p{M}.]|[\p{Katakana}\u30fc\p{Hangul}]{3}"  # 20 Prozent, 20퍼센트
+NUMBER = regex.compile(
+    rf"({_SIGN}\s?)?(?<![\p{{L}}\p{{N}}_.,])(\d+(?:[.,]\d+)*)(?![\p{{Latin}}\d_])"
+    rf"(?:(\s?{_SIGN})|(?=({_WORD}))|)"
+)
 
 
 def edits_to_double_percents(
@@ -49,13 +54,14 @@ def edits_to_add_percents(
 ) -> list[Edit]:
     """Finds the edits that give numbers of an output the percent signs of its source.
 
-    A number that the source has without a sign, too, gets none.
+    A number that the source has without a sign, too, gets none, nor does a number before a word,
+    which may mean "percent".
 
     Args:
         kept: The kept parts of the source, which are no such numbers.
         copies: The kept parts of the output.
     """
-    in_source, in_output = _numbers(source, kept), _numbers(output, copies)
+    in_source, in_output = _numbers(source, kept), _numbers(output, copies, count_words=True)
     lost = Counter(number for number, sign, _ in in_source if sign)
     lost -= Counter(number for number, sign, _ in in_output if sign)
     bare, edits = {number for number, sign, _ in in_source if not sign}, list[Edit]()
@@ -66,7 +72,16 @@ def edits_to_add_percents(
     return edits
 
 
-def _numbers(text: str, kept: Sequence[Span]) -> list[tuple[str, str | None, int]]:
-    """Returns the numbers outside of kept parts, each with its percent sign, and its end."""
+def _numbers(
+    text: str, kept: Sequence[Span], count_words: bool = False
+) -> list[tuple[str, bool, int]]:
+    """Returns the numbers outside of kept parts, whether each has a percent sign, and their ends.
+
+    Args:
+        count_words: Whether a word behind a number counts as a sign.
+    """
     others = apply_edits(text, [Edit(begin, end, "\0" * (end - begin)) for begin, end in kept])
-    return [(n[2].replace(",", "."), n[1] or n[3], n.end(2)) for n in NUMBER.finditer(others)]
+    return [
+        (n[2].replace(",", "."), bool(n[1] or n[3] or (count_words and n[4])), n.end(2))
+        for n in NUMBER.finditer(others)
+    ]

@@ -72,13 +72,16 @@ class Glossary:
         known: dict[tuple[Normalized, bool, bool], Term] = {}
         for term in self.terms:
             if not (term.source.strip() and term.target.strip()):
-                raise ValueError(f"{term.location}: a term needs a source and a target.")
+                raise ValueError(f"{self._name(term)}: a term needs a source and a target.")
             same = known.setdefault((term.normalized(None, False), term.case, term.exact), term)
             if same.target != term.target:
                 raise ValueError(
-                    f"{same.location} and {term.location} translate {term.source!r} as "
+                    f"{self._name(same)} and {self._name(term)} translate {term.source!r} as "
                     f"{same.target!r} and as {term.target!r}: leave one out."
                 )
+
+    def _name(self, term: Term) -> str:
+        return term.location or f"Term {self.terms.index(term) + 1}"
 
     def find(self, text: str, language: str | None, protected: Sequence[Span] = ()) -> list[Match]:
         """Finds the terms of a text, in order: if some overlap, the longest, then the first.

@@ -1,6 +1,6 @@
 // What of a text its translation keeps, as in text/kept.py and text/readings.py of the package; places are of UTF-16.
-import { BY_NUMBER, INVISIBLE, NUMBER, OPTIONS, OTHER_SPACE, PATTERNS, PRINTF, REFERENCES, SHARE, SIMILAR, SPACELESS,
-  WORDS, ZERO_WIDTH } from "./patterns.js";
+import { BRANCHED, BY_NUMBER, INVISIBLE, LINE_BREAKS, NUMBER, OPTIONS, OTHER_SPACE, PATTERNS, PIPES, PRINTF, REFERENCES,
+  SHARE, SIMILAR, SPACELESS, WORDS, ZERO_WIDTH } from "./patterns.js";
 
 const whole = ({ source }) => new RegExp(`^(?:${source})$`, "u");
 for (const row of PATTERNS) row.whole = whole(row.expression);
@@ -25,6 +25,10 @@ const STANDS = {  // whether a part is code where it stands; named as in text/pa
   is_sign: (part) => /^(?:\p{S}|(?!['"])\p{Po})$/u.test(signOf(part) ?? ""),
   is_among_options: (part, text) => OPTIONS.test(text),
 };
+
+// Lines and breaks alternately, as in text/lines.py.
+export const linesOf = (text) =>
+  text.split(LINE_BREAKS).flatMap((line) => (BRANCHED.test(line) ? line.split(PIPES) : [line]));
 
 function findParts(text, sourceParts = []) {
   const found = [];
@@ -249,17 +253,17 @@ export function edited(output, edits) {
   return text + output.slice(place);
 }
 
-// The numbers outside of parts, each with its percent sign and its end.
-const numbersOf = (text, parts) => Array.from(
+// The numbers outside of parts, each with its percent sign (or the word behind it, if words count) and its end.
+const numbersOf = (text, parts, countWords = false) => Array.from(
   edited(text, parts.map(([begin, end]) => [begin, end, "\0".repeat(end - begin)])).matchAll(NUMBER),
-  ({ index, 1: before, 2: number, 3: behind }) => {
+  ({ index, 1: before, 2: number, 3: behind, 4: word }) => {
     const end = index + (before ?? "").length + number.length;
-    return { number: number.replaceAll(",", "."), sign: before ?? behind, end };
+    return { number: number.replaceAll(",", "."), sign: before ?? behind ?? (countWords ? word : undefined), end };
   });
 
 // The edits that give numbers of an output the percent signs of its source.
 function editsToAddPercents(source, spans, output, found) {
-  const inSource = numbersOf(source, spans), inOutput = numbersOf(output, found);
+  const inSource = numbersOf(source, spans), inOutput = numbersOf(output, found, true);
   const signed = (numbers, wanted) => numbers.filter(({ number, sign }) => sign && number === wanted).length;
   const bare = new Set(inSource.filter(({ sign }) => !sign).map(({ number }) => number)), edits = [];
   const given = (wanted) => edits.filter(({ number }) => number === wanted).length;

@@ -1,8 +1,8 @@
 // The model in a worker: greedy search for each line, kept parts, expected quality, alternatives on a word.
 import * as ort from "./runtime/ort.wasm.min.mjs";
 import { Tokenizer } from "./runtime/tokenizers.min.mjs";
-import { edited, editsToUnifySpaces, keep, keptSpans, unknownSpans, unmet, withDoubledSigns } from "./kept.js";
-import { LINE_BREAKS, NO_WORD, REPEATED_PART, REPEATED_WORDS, SURROUNDED } from "./patterns.js";
+import { edited, editsToUnifySpaces, keep, keptSpans, linesOf, unknownSpans, unmet, withDoubledSigns } from "./kept.js";
+import { NO_WORD, REPEATED_PART, REPEATED_WORDS, SURROUNDED } from "./patterns.js";
 
 const here = new URL(".", import.meta.url);
 const count = (text) => Array.from(text).length;  // characters as Python counts them
@@ -268,8 +268,7 @@ async function translate({ number, text, ...languages }, signal) {
     since = performance.now();
     postMessage({ number, parts, done });
   };
-  const lines = text.split(LINE_BREAKS);  // lines and breaks alternately
-  return inOrder(lines, (line, index) => (index % 2 ? [line] : translateLine(line, direction, signal)), onPart);
+  return inOrder(linesOf(text), (line, index) => (index % 2 ? [line] : translateLine(line, direction, signal)), onPart);
 }
 
 // Up to three outputs of a line that begin as a part of the translation, and have each another word at a place of it.
