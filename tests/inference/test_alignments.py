@@ -2,6 +2,7 @@
 
 import gc
 import random
+from itertools import product
 
 import pytest
 import torch
@@ -152,7 +153,8 @@ def test_blank_texts_have_no_links():
     translator = translator_of(random_model(words), words)
     found = translator.translate(["", " \n"], return_word_alignment=True)
     assert [one.pharaoh for one in found] == ["", ""]
-    assert [one.words for one in translator.align(["", "a b"], ["a b", ""])] == [(), ()]
+    for one in translator.align(["", "a b", " "], ["a b", "", ""]):
+        assert (one.words, one.tokens) == ((), ())
     assert translator.align([], []) == []
 
 
@@ -161,6 +163,11 @@ def test_what_cannot_be_aligned_is_refused():
     translator = translator_of(random_model(words), words, limit=4)
     with pytest.raises(ValueError, match="2 sources and 1 targets"):
         translator.align(["a", "b"], ["a"])
+    for compute, option in product(
+        (translator.align, translator.score), ("return_links", "num_beams", "minimum_risk")
+    ):
+        with pytest.raises(TypeError, match=option):
+            compute(["a"], ["a"], **{option: 1})
     with pytest.raises(ValueError, match="Source 0 has 7 tokens, and 4 are possible"):
         translator.align(TEXTS[:1], ["a"])
 

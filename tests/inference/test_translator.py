@@ -559,6 +559,9 @@ def test_ctranslate2_leaves_other_devices_to_torch(trained):
         ({"num_bems": 2}, "Unknown search option 'num_bems'"),
         ({"n_best": 3, "num_beams": 2}, "the search keeps 2"),
         ({"minimum_risk": "ter"}, "Unknown metric 'ter'"),
+        ({"minimum_risk": "chrf", "candidates": 0}, "`candidates` is 0, which is below 1"),
+        ({"batch_tokens": -3}, "`batch_tokens` is -3, which is below 1"),
+        ({"n_best": 0}, "`n_best` is 0, which is below 1"),
         ({"minimum_risk": "chrf", "n_best": 2}, "`n_best` or"),
         ({"do_sample": True}, "`do_sample` is True"),
         ({"num_beams": 2, "early_stopping": False}, "`early_stopping` is False"),
@@ -590,4 +593,6 @@ def test_batches_have_the_size_of_the_device_or_of_the_option(engines):
     for translator in engines.values():
         assert translator.call_of(TranslateOptions()).batch_tokens == 1024
         assert translator.call_of(TranslateOptions(batch_tokens=77)).batch_tokens == 77
+        call = translator.call_of(TranslateOptions(batch_tokens=4))
+        assert translator.steps.with_search(call, call.search.with_outputs(32)).batch_tokens == 1
     assert (usual_batch_tokens("cpu"), usual_batch_tokens("cuda")) == (1024, 4096)

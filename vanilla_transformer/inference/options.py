@@ -12,7 +12,14 @@ from typing import Any, Self
 
 import regex
 
-from vanilla_transformer.options import GenerationOptions, LanguageOptions, option
+from vanilla_transformer.options import (
+    GenerationOptions,
+    LanguageOptions,
+    SearchOptions,
+    option,
+    range_of,
+    range_problem,
+)
 
 Metric = Callable[[str, str], float]
 """Returns the similarity of an output and a reference, higher for better."""
@@ -129,9 +136,14 @@ class TranslateOptions(LanguageOptions, KeptOptions, GenerationOptions, OutputOp
     def of(cls, **keywords: Any) -> Self:
         """Makes options of the keywords of `Translator.translate`, by their names there.
 
-        Other names are settings of the search, by their names in `GenerationConfig`.
+        Other names are settings of the search, by their names in `GenerationConfig`; `Search`
+        checks their ranges.
         """
         own = {declared.name for declared in fields(cls)} - {"generation"}
         named = {NAMES["Python"].get(name, name): name for name in own}
         given = {named[name]: keywords.pop(name) for name in named.keys() & keywords.keys()}
+        for name in given.keys() - SearchOptions.__dataclass_fields__.keys():
+            value = given[name]
+            if value is not None and (problem := range_problem(value, range_of(cls, name))):
+                raise ValueError(f"`{name}` is {value}, which {problem}.")
         return cls(**given, generation=list(keywords.items()))

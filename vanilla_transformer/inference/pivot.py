@@ -48,6 +48,9 @@ def combine_translations(source: str, first: Translation, second: Translation) -
     restored = Counter(first.restored) | Counter(second.restored)
     return replace(
         second,
+        alignment=None,  # with the tokens and words of the third language, as the next two
+        source_tokens=None,
+        word_alignment=None,
         text=source if untranslated else second.text,  # `second` may have the third language
         untranslated=untranslated,
         restored=() if untranslated else (*restored.elements(),),

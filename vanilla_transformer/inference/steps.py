@@ -55,8 +55,9 @@ class Steps:
 
     def with_search(self, call: Call, search: Search) -> Call:
         """Returns a call with another search, its engine, and batches that take as much memory."""
-        size, engine = call.batch_tokens * call.search.num_beams, self.engines.for_search(search)
-        return replace(call, search=search, engine=engine, batch_tokens=size // search.num_beams)
+        size = call.batch_tokens * call.search.num_beams // search.num_beams
+        engine = self.engines.for_search(search)
+        return replace(call, search=search, engine=engine, batch_tokens=max(size, 1))
 
     def run(
         self,

@@ -51,6 +51,8 @@ from vanilla_transformer.text.memory import Memory
 
 logger = logging.get_logger(__name__)
 
+Languages = str | Sequence[str | None] | None
+"""The language of all texts, in any spelling, or a list of one for each; None: the model's."""
 TEXTS_PER_CHUNK = 2048
 """Texts that are sorted by length and computed together."""
 
@@ -377,46 +379,74 @@ class Translator:
         }
         return [resolved[pair] for pair in pairs]
 
-    def score(self, sources: Sequence[str], targets: Sequence[str], **options: Any) -> list[Score]:
-        """Computes how probable given targets are: a score for each pair.
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        src_lang: Languages = None,
+        tgt_lang: Languages = None,
+        batch_tokens: int | None = None,
+    ) -> list[Score]:
+        """Computes the probability of given targets: a score for each pair.
 
-        Args:
-            **options: `src_lang`, `tgt_lang` and `batch_tokens`, as for `translate`.
+        The options are those of `translate`.
         """
-        request = TranslateOptions.of(**options, return_scores=True)
+        options = TranslateOptions.of(
+            src_lang=src_lang, tgt_lang=tgt_lang, batch_tokens=batch_tokens, return_scores=True
+        )
+        choose_engine = self.engines.for_scores
         return [
             Score(self.reader.target_tokens(pair.hypothesis.tokens), pair.token_scores)
-            for pair in self._compute_pairs(sources, targets, request)
+            for pair in self._compute_pairs(
+                sources, targets, options, choose_engine, self.steps.score
+            )
         ]
 
     def align(
-        self, sources: Sequence[str], targets: Sequence[str], **options: Any
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        src_lang: Languages = None,
+        tgt_lang: Languages = None,
+        batch_tokens: int | None = None,
     ) -> list[Alignment]:
         """Aligns given targets with their sources, by cross-attention.
 
-        `config.alignment_heads` names the heads; see `TransformersEngine`.
-
-        Args:
-            **options: `src_lang`, `tgt_lang` and `batch_tokens`, as for `translate`.
+        `config.alignment_heads` names the heads; see `TransformersEngine`. The options are those
+        of `translate`.
 
         Returns:
             The links of each pair. A pair with a blank side has none.
         """
-        request = TranslateOptions.of(**options, return_word_alignment=True)
+        options = TranslateOptions.of(
+            src_lang=src_lang, tgt_lang=tgt_lang, batch_tokens=batch_tokens, return_links=True
+        )
+        pairs = self._compute_pairs(
+            sources, targets, options, lambda _: self.engines.transformers, self.steps.link
+        )
         return [
             Alignment(
                 words=pair.links.words(pair.segment.text, pair.text),
-                tokens=tuple((s, t) for t, s in enumerate(pair.hypothesis.aligned or ())),
+                tokens=tuple((s, t) for t, s in enumerate(pair.hypothesis.aligned or ()))
+                if pair.segment.text and pair.text
+                else (),
                 source_tokens=self.reader.source_tokens(pair.segment),
                 target_tokens=self.reader.target_tokens(pair.hypothesis.tokens),
             )
-            for pair in self._compute_pairs(sources, targets, request)
+            for pair in pairs
         ]
 
     def _compute_pairs(
-        self, sources: Sequence[str], targets: Sequence[str], options: TranslateOptions
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        options: TranslateOptions,
+        choose_engine: Callable[[Search], Engine],
+        step: Callable[[Sequence[Output], Call], list[Output]],
     ) -> list[Output]:
-        """Scores or links given pairs, without the white space around their texts."""
+        """Computes a step for given pairs, without the white space around their texts."""
         for name, texts in (("sources", sources), ("targets", targets)):
             if isinstance(texts, str):  # a list of letters
                 raise ValueError(f"`{name}` is {texts!r}: give a list of texts.")
@@ -425,19 +455,18 @@ class Translator:
         sources, targets = (
             [text.strip(WHITE_SPACE) for text in side] for side in (sources, targets)
         )
-        search, engines = self.search_of(options), self.engines
+        search = self.search_of(options)
         directions = self.directions(len(sources), options, search)
         pairs = self.reader.read_pairs(sources, targets, directions)
         for index, pair in enumerate(pairs):
             if (size := len(pair.segment)) > self.source_limit:
                 raise LongSourceError(index, size, self.source_limit)
-        engine = engines.transformers if options.linked else engines.for_scores(search)
+        engine = choose_engine(search)
         size = options.batch_tokens or engine.batch_tokens
 
         def compute(begin: FirstTokens, pairs: list[Output]) -> list[Output]:
             begun = replace(search, settings=with_first_token(search.settings, begin))
-            call = Call(begun, engine, options.details, size)
-            return (self.steps.link if options.linked else self.steps.score)(pairs, call)
+            return step(pairs, Call(begun, engine, options.details, size))
 
         begins = [pair.segment.source.direction.begin for pair in pairs]
         return map_grouped(pairs, begins, compute)

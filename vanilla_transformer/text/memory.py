@@ -118,8 +118,8 @@ class Memory:
         """Returns the translation of an equal text.
 
         Of several, the first of these rules decides: the same context, the same names of
-        placeholders, the last correction, the same neighbours, the most frequent translation, the
-        last one.
+        placeholders, the last correction, an equal neighbour, the same end of the file (of a text
+        that has a neighbour), the most frequent translation, the last one.
 
         Args:
             context: Like a pair's. Pairs with another one do not count.
@@ -136,12 +136,13 @@ class Memory:
             if (target := _renamed(pair, text)) is not None:
                 above = self._pairs[index - 1].source if index else ""
                 below = self._pairs[index + 1].source if index + 1 < len(self) else ""
+                beside = (above, before), (below, behind)
                 rank = (
                     (pair.context or "") == (context or ""),
                     normalized(pair.source) == normalized(text),
                     index if pair.is_correction else -1,
-                    # A text that stands alone has no neighbours.
-                    bool(before or behind) and (above == before or below == behind),
+                    any(own == given != "" for own, given in beside),
+                    bool(before or behind) and any(own == given for own, given in beside),
                 )
                 found.append((rank, Suggestion(pair.source, target, 1.0, is_exact=True)))
         best = max((rank for rank, _ in found), default=None)
