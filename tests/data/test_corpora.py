@@ -182,6 +182,22 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize("is_scored", [True, False])
+@pytest.mark.parametrize("name", ["en-de", "de-en"])
+def test_a_name_is_not_that_of_a_direction_of_others(tmp_path, name, is_scored):
+    """The scores of an entry and of a direction have the same names."""
+    pairs = write(tmp_path / "pairs.tsv", *PAIRS)
+    own = {"name": name, "train": pairs, "languages": ["en", "de"], "validation": pairs}
+    other = {"name": "x", "train": pairs, "languages": name.split("-")}
+    texts = [json.dumps(each) for each in (own, other | {"test": pairs if is_scored else None})]
+    data = DataArguments(corpora=texts)
+    if is_scored:
+        with pytest.raises(ValueError, match=f"'{name}', or one and others of this direction"):
+            assert data.entries
+    else:
+        assert [entry.name for entry in data.entries] == [name, "x"]
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_wrong_entries_are_refused_in_one_sentence(dirty, monkeypatch, name):
     monkeypatch.chdir(dirty)

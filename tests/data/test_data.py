@@ -10,11 +10,12 @@ from functools import partial
 import datasets
 import pytest
 from converted_models import byte_level_tokenizer
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, concatenate_datasets
 from transformers import AutoTokenizer
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.batches.encoding import encode
+from vanilla_transformer.batches.token_budget import token_lengths
 from vanilla_transformer.data import file_formats
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.cased_copies import add_cased_copies
@@ -87,6 +88,22 @@ def test_data_are_encoded_once_for_equal_tokenizers_and_limits(write, tmp_path, 
     assert encoded(other)[0] == count + 1
     assert encoded(other)[1] != expected
     assert encoded(loaded[0], 2)[0] == count + 2
+
+
+CHANGES = {
+    "mapped": lambda rows: rows.map(lambda row: {"labels": 2 * row["labels"]}),
+    "reordered": lambda rows: concatenate_datasets([rows.select([1]), rows.select([0])]),
+    "a part twice": lambda rows: concatenate_datasets([rows.select([1]), rows.select([1])]),
+    "unchanged": lambda rows: rows,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_lengths_of_changed_rows_are_their_own(write, cache, change):
+    encoded = encode(load_texts(write, "a b\nc d\n", "e f\ng\n"), byte_level_tokenizer())
+    changed = CHANGES[change](encoded)
+    for side in ("input_ids", "labels"):
+        assert token_lengths(changed, side).tolist() == list(map(len, changed[side]))
 
 
 # Plain text

@@ -194,7 +194,9 @@ def test_a_pair_is_remembered_by_8_bytes(monkeypatch):
     ("chosen", "message"),
     [
         ({"lenght_ratio": 3}, "no 'lenght_ratio': choose from empty, identical"),
-        ({"length_ratio": "4"}, "'length_ratio' is '4': give true, false or a number"),
+        ({"length_ratio": "4"}, "'length_ratio' is '4': give true, false or a limit"),
+        ({"duplicate": 0}, "'duplicate' is 0: give true, false"),
+        ({"digits": 1.0}, r"'digits' is 1\.0: give true, false"),
     ],
 )
 def test_wrong_choices_are_refused(chosen, message):

@@ -57,12 +57,13 @@ class Shards:
     @classmethod
     def of(cls, rows: Dataset) -> Self | None:
         """Returns the shards of a data set; None: it has none, or only a part of them."""
-        folders = {Path(str(file["filename"])).parent for file in rows.cache_files}
-        if len(folders) != 1 or rows._indices is not None:
+        files = [Path(str(file["filename"])) for file in rows.cache_files]
+        if not files or rows._indices is not None or not (files[0].parent / INDEX).is_file():
             return None
-        folder = folders.pop()
-        shards = cls.read(folder) if (folder / INDEX).is_file() else None
-        is_whole = shards is not None and len(rows) == sum(shard["rows"] for shard in shards.shards)
+        shards = cls.read(files[0].parent)
+        own = [_shard_path(shards.folder, number) for number in range(len(shards.shards))]
+        # `datasets` writes changed rows into the same folder.
+        is_whole = files == own and len(rows) == sum(shard["rows"] for shard in shards.shards)
         return shards if is_whole else None
 
     def lengths(self) -> NDArray[Any]:

@@ -26,6 +26,11 @@ RULES = (
     ),
     Rule(
         ("source_column", "target_column"),
+        lambda _, options: options.source_column == options.target_column,
+        "Source and target are both column {value!r}: name two columns.",
+    ),
+    Rule(
+        ("source_column", "target_column"),
         lambda _, options: {bool(e.columns and not e.name) for e in options.entries} == {False},
         "`{name}` {value!r} names a column of no file: in `corpora`, give `columns` to an entry.",
     ),
@@ -158,28 +163,21 @@ class DataArguments:
 
     def _entries_of_options(self) -> list[Corpus]:
         """Returns entries without names: one for a data set, or one for the data of each split."""
-        entries = []
+        entries, named = [], [self.source_column, self.target_column]
         if self.dataset_name is not None:
             name, config = self.dataset_name, self.dataset_config_name
-            entries.append(Corpus(dataset=name, dataset_config=config, columns=self._columns()))
+            entries.append(Corpus(dataset=name, dataset_config=config, columns=named))
         for split in SPLITS:
             table = getattr(self, f"{split}_file")
             sides: Any = [getattr(self, f"{split}_{side}") for side in ("source", "target")]
             if table is not None:
-                columns = None if suffix_of(table) in (".tsv", ".tmx") else self._columns()
+                columns = None if suffix_of(table) in (".tsv", ".tmx") else named
                 entries.append(Corpus(**{split: table}, columns=columns))
             if any(sides):
                 if None in sides:
                     raise ValueError(f"Give both `{split}_source` and `{split}_target`, or none.")
                 entries.append(Corpus(**{split: sides}))
         return entries
-
-    def _columns(self) -> list[str]:
-        """Returns the names of the columns of source and target."""
-        names = [self.source_column, self.target_column]
-        if names[0] == names[1]:
-            raise ValueError(f"Source and target are both column {names[0]!r}: name two columns.")
-        return names
 
     @property
     def tags(self) -> list[str]:

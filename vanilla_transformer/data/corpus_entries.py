@@ -185,11 +185,15 @@ class Corpus:
 
 
 def read_entries(texts: Sequence[str]) -> list[Corpus]:
-    """Reads the entries of `corpora`, and checks that their names differ."""
+    """Reads the entries of `corpora`, and checks that names of their scores differ."""
     corpora = [Corpus.from_json(text) for text in texts]
     names = [corpus.name for corpus in corpora]
+    scored = [corpus for corpus in corpora if any(map(corpus.may_have, SPLITS[1:]))]
+    directions = [(corpus.name, "-".join(map(str, corpus.languages or ()))) for corpus in scored]
+    names += {direction for name, direction in directions if name != direction}
     if repeated := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"`corpora` has two entries {repeated[0]!r}: give them a `name` each.")
+        two = f"two entries {repeated[0]!r}, or one and others of this direction"
+        raise ValueError(f"`corpora` has {two}: give them a `name` each.")
     return corpora
 
 

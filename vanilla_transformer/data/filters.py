@@ -208,9 +208,9 @@ def active_filters(chosen: Mapping[str, float | bool] | bool | None) -> dict[str
     for name, value in chosen.items():
         if name not in FILTERS:
             raise ValueError(f"`filters` has no {name!r}: choose from {', '.join(FILTERS)}.")
-        if not isinstance(value, int | float):
-            raise ValueError(f"`filters` {name!r} is {value!r}: give true, false or a number.")
         has_limit = not isinstance(FILTERS[name].default, bool)
+        if not isinstance(value, int | float if has_limit else bool):
+            raise ValueError(f"`filters` {name!r} is {value!r}: give true, false or a limit.")
         if name not in ALWAYS_ON and not (value is True and has_limit):
             active[name] = value
     return {name: value for name, value in active.items() if value is not False}
