@@ -100,8 +100,7 @@ def check(options: Options) -> None:
     data.check_files()
     check_readable(*options.translations)
     check_languages(options.models[0], data.source_language, data.target_language)
-    names = [f"{split}_{part}" for split in SPLITS for part in ("file", "source", "target")]
-    read_from = {option_of(name): getattr(data, name) for name in names}
+    read_from = {option_of(n): path for n, path in vars(data).items() if n.startswith(SPLITS)}
     read_from |= {f"file {path}": path for path in (*data.files, *options.translations)}
     check_output(OutputFile(output=options.output, overwrite=options.overwrite), read_from)
 

@@ -56,8 +56,7 @@ RULES = (
         ("columns",),
         lambda _, corpus: (
             not corpus.dataset
-            and {suffix_of(*files) for split in SPLITS if len(files := corpus.paths(split)) == 1}
-            <= {".tmx"}
+            and all(len(f) > 1 or suffix_of(f[0]) == ".tmx" for f in map(corpus.paths, SPLITS) if f)
         ),
         "`{name}` {value!r} have no effect: two text files and a .tmx have none. Leave them out.",
     ),
