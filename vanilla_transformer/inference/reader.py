@@ -85,7 +85,7 @@ class Reader:
         )
 
     def _lines(self, text: JobText, job: Job) -> Pieces[Source]:
-        """Returns the lines of a text, or their sentences, and what is between these."""
+        """Returns the lines of a text, or their sentences if they have letters, and the rest."""
         former, direction = text.former, text.direction
         if former and former.answer is not None:
             return [Fixed(former.answer)]
@@ -95,8 +95,8 @@ class Reader:
         is_one = sum(isinstance(line, Line) for line in lines) == 1
         similar = former.suggestion if former and former.is_read and is_one else None
         for line in lines:
-            if isinstance(line, str):
-                pieces.append(Fixed(line))
+            if isinstance(line, str) or (job.in_sentences and not any(map(str.isalpha, line.text))):
+                pieces.append(Fixed(line if isinstance(line, str) else line.text))
                 continue
             own = direction.for_text(line.text, self._tags)
             source = replace(whole.part(line.span, own), similar=similar)
