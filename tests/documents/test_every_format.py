@@ -453,6 +453,54 @@ def test_what_a_model_does_to_placeholders_is_put_right(suffix, placeholders, ch
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "The %d files of <a id='%s'>it</a> now",
+        "Open <a id='%s'>%d files</a> in %u now",
+        "See <a id='%s'>docs</a> and <a id='%s'>forum</a> now",
+        "<b id='%s'>Now %d of %u</b>",
+        "Copy <x id='%s'/> to <x id='%d'/> now",
+    ],
+)
+@pytest.mark.parametrize(
+    ("name", "frame"),
+    [
+        ("a.po", '#, c-format\nmsgid "{0}"\nmsgstr "{1}"\n'),
+        ("a.json", '["{0}"]'),
+        ("a.xml", "<resources><string>{0}</string></resources>"),
+        ("a.xlf", "<xliff><segment><source>{0}</source><target>{1}</target></segment></xliff>"),
+    ],
+)
+def test_values_in_tags_stay_in_their_order(changing, name, frame, text):
+    def order(part):
+        return re.findall(r"%[^a-z]*[sdu]|docs|forum", part)
+
+    document = read_document(name, frame.format(text, "").encode())
+    translated = translate_document(changing, document)
+    assert translated.written == [None] * len(translated.untranslated) or order(
+        translated.content.decode()
+    ) == order(frame.format(text, text))
+
+
+def test_signs_of_addresses_are_no_values(changing):
+    source = b"[\"See <a href='/%E4%BD'>docs</a> and <a href='/a%20d%c3'>forum</a> now\"]"
+    assert translate_document(changing, read_document("a.json", source)).untranslated == []
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.xml", "a.po"])
+def test_lines_without_letters_stay(changing, name):
+    lines = ["----- -----", "Show help", "| 1 | 2 |", "==> <==", "{0}: 5"]
+    text = "\\n".join(lines)
+    frames = {"a.json": '["{}"]', "a.xml": "<resources><string>{}</string></resources>"}
+    frame = frames.get(name, '#, fuzzy\nmsgid "{0}"\nmsgstr ""\n')
+    text = text if name != "a.xml" else text.replace("<", "&lt;").replace(">", "&gt;")
+    document = read_document(name, frame.format(text).encode())
+    (output,) = translate_document(changing, document).written
+    assert output.plain.split("\n")[2:] == lines[2:]
+    assert output.plain.startswith("----- -----\n")
+
+
+@pytest.mark.parametrize(
     ("name", "source"),
     [
         ("a.html", "<p>\ufdd0a <b>dog</b> b\ufdd1c <code>x</code> \ufdd2</p>"),

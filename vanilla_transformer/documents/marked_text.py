@@ -31,6 +31,7 @@ class Tag:
         kind: Each "begin" has an "end".
         name: A tag that opens and the tag that closes it have the same.
         span: Its part of the file, if there may be other texts in it.
+        number: It tells the tag from equal ones in its text.
     """
 
     position: int
@@ -38,6 +39,7 @@ class Tag:
     kind: TagKind = "empty"
     name: str = ""
     span: Span | None = None
+    number: int = field(default=0, compare=False)
 
 
 Item = str | Tag
@@ -169,8 +171,9 @@ def split_edges(items: Sequence[Item]) -> MarkedText:
             begin, end = begin + 1, end - 1
         else:
             break
+    pairs = {index for index, partner in partners.items() if begin <= partner < end}
     inner = [
-        replace(item, kind=item.kind if begin <= partners.get(index, -1) < end else "empty")
+        replace(item, number=index, kind=item.kind if index in pairs else "empty")
         if isinstance(item, Tag)
         else item
         for index, item in enumerate(split[:end])

@@ -31,6 +31,7 @@ from vanilla_transformer.text.memory import Memory
 
 logger = logging.get_logger(__name__)
 
+_VALUE = re.compile(r"<ph\d+>|%[-+#0]*[\d.*]*(?:hh?|ll?|[zjt])?[diouxXeEfgGcs@](?![\w%])")
 _TAG = re.compile(r"(?:<|&lt;)/?([\w:.-]+)(?:[^<>&]|&(?![lg]t;))*(?:>|&gt;)")
 
 
@@ -264,6 +265,16 @@ def target_of_document(document: MessageDocument, target: str | None) -> str | N
     return language
 
 
+def _values(text: MarkedText) -> list[str]:
+    """Returns what takes the next values of a program, such as `%s`, in order, if tags do."""
+    coded = (
+        item if isinstance(item, str) else f"<ph{item.number}>" * bool(_VALUE.search(item.text))
+        for item in text.whole.parts()
+    )
+    found = _VALUE.findall("".join(coded))
+    return found if any(value[0] == "<" for value in found) else []
+
+
 def write_document(
     document: MessageDocument,
     planned: MarkedJob,
@@ -277,11 +288,13 @@ def write_document(
             texts are.
     """
     made, texts = list[Translation](), list[TextTranslation | None]()
-    for marked, output in zip(planned.place_tags(outputs), outputs, strict=True):
+    placed = planned.place_tags(outputs)
+    for own, marked, output in zip(planned.texts, placed, outputs, strict=True):
+        is_whole = output.text.strip() and output.is_complete and not output.untranslated
         if marked.is_known:
             texts.append(marked)
             output = Translation(marked.plain, from_memory=output.from_memory)
-        elif output.text.strip() and output.is_complete and not output.untranslated:
+        elif is_whole and _values(marked) == _values(own.marked):
             is_doubtful = output.quality is not None and output.quality < fuzzy_below
             texts.append(replace(marked, is_doubtful=is_doubtful))
         else:

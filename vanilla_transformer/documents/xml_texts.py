@@ -154,7 +154,7 @@ class BlockReader:
             run = f"<{parent.prefix}{schema.run}>{self.source_of(own) if own else ''}"
         end = f"</{parent.prefix}{schema.run}>" if run else ""
         for element in parent.children:
-            if element.is_break:
+            if element.tag[0] == "&" and element.text in ("\r", "\n"):
                 yield _Piece("\n", run, [element.tag])
             elif element.text is not None:
                 if schema.escapes:
@@ -183,7 +183,7 @@ class BlockReader:
                 names = map(element.attribute, ("startRef", "rid", "id"))
                 name = f"{begin} {next(filter(None, names), '')}"
                 span = element.begin, element.end
-                yield _Piece(_XmlTag(0, self.source_of(element), kind, name, span, run), run)
+                yield _Piece(_XmlTag(0, self.source_of(element), kind, name, span, run=run), run)
 
     def _lines(self, text: str, run: str = "", frame: tuple[str, str] = ("", "")) -> _Piece:
         """Returns a text with a line break for each sign that parts it, which is in a frame.
