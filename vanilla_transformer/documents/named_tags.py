@@ -13,10 +13,8 @@ from vanilla_transformer.documents.marked_text import (
     free_names,
 )
 
-_BEFORE, _BEHIND = (
-    regex.compile(r"$|[\s\p{Ps}\p{Pi}\p{Pd}\p{S}\"'/]"),
-    regex.compile(r"$|[\s\p{Pe}\p{Pf}\p{Pd}\p{S}\p{Po}]"),
-)
+_BEFORE = regex.compile(r"$|[\s\p{Ps}\p{Pi}\p{Pd}\p{S}\"'/]")
+_BEHIND = regex.compile(r"$|[\s\p{Pe}\p{Pf}\p{Pd}\p{S}\p{Po}]")
 
 Names = Mapping[str, Sequence[Tag]]
 """The tags that each placeholder stands for."""

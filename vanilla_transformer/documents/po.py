@@ -149,9 +149,9 @@ def _translations(
 
     A translation is left out if it or its source has escapes of bytes that are no text.
 
-    The source is that of English for the numbers of the form: the singular for 1. But a form for 21
-    too is no translation of "one file". The form, such as "[2, 3, 4]", has these numbers if they
-    differ from those of English, or both sources are equal.
+    The source is that of English for the numbers of the form: the singular for 1, but not for 21
+    too if it lacks the number. The form, such as "[2, 3, 4]", has these numbers if they differ from
+    those of English, or both sources are equal.
 
     Args:
         forms: The place of the form of each number, as the header tells it.
@@ -162,7 +162,10 @@ def _translations(
     forms = forms if len(targets) > 1 else [0 for _ in _COUNTED]
     others = [number for number in _COUNTED if forms[number] != forms[1]]
     has_two_sources = message["plural"] != message["id"]
-    fewer, more = (_count_placeholders(message, side) for side in ("id", "plural"))
+    fewer, more = (
+        len(find_patterns(_text_of(side or ""), kind="placeholder", flags=_flags_of(message)))
+        for side in message.group("id", "plural")
+    )
     for target in targets:
         numbers = [number for number in _COUNTED if forms[number] == int(target[1] or 0)]
         is_of_one = others and 1 in numbers and (fewer >= more or max(numbers) == 1)
@@ -173,11 +176,6 @@ def _translations(
         texts = _text_of(message[source]), _text_of(target[2])
         if not any(map(_NO_TEXT.search, texts)):
             yield (begin, end), *texts, form
-
-
-def _count_placeholders(message: re.Match[str], side: str) -> int:
-    text = _text_of(message[side] or "")
-    return len(find_patterns(text, kind="placeholder", flags=_flags_of(message)))
 
 
 def _header_in(source: str) -> Span:

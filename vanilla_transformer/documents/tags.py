@@ -17,7 +17,6 @@ _ATTRIBUTES = rf"(?:[\s/]++|{_NAME}(?:\s*+=\s*+{_VALUE})?+)*+"
 # Nothing here is tried in two ways, so the time is linear in the length.
 _IN_SCRIPT = re.compile(r"<!--(?!-*>)|-->|</?script(?=[\s/>])", re.IGNORECASE)
 
-
 TokenKind = Literal["text", "begin", "end", "empty", "raw", "other", "pre", "block"]
 
 
@@ -79,8 +78,7 @@ XML = Dialect(
         name=r"[^\s/>!?][^\s/>]*+",
         others=r"""
         <!--.*?--> | <\?.*?\?> | <!\[CDATA\[.*?\]\]>
-        |&(?!(?:amp|apos|gt|lt|quot);)[\w.:-]+;      # an entity that the file declares
-        |&\#(?:0*1[03]|x0*[aAdD]);                   # a line break that stays as written
+        |&(?!(?:amp|apos|gt|lt|quot);)(?:[\w.:-]+|\#0*1[03]|\#x0*[aAdD]);  # of the file; line break
         |<!DOCTYPE(?:[^\[>"']|"[^"]*"|'[^']*')*(?:\[.*?\]\s*)?>
         """,
     ),

@@ -20,7 +20,6 @@ class Element:
         inside, close: The begin and the end of the content.
         parent: The element around it. None: there is none.
         text: The content of a text, without escapes. None: it is no text.
-        is_break: Whether it is a reference to a line break.
         is_block: Whether it holds a text to translate.
         is_in_block: Whether an element around it holds a text.
         is_fixed: Whether nothing in it is translated.
@@ -36,7 +35,6 @@ class Element:
     end: int = 0
     parent: "Element | None" = field(default=None, repr=False)
     text: str | None = None
-    is_break: bool = False
     is_block: bool = False
     is_in_block: bool = False
     is_fixed: bool = False
@@ -82,8 +80,7 @@ def find_elements(source: str, schema: XmlSchema) -> Iterator[Element]:
             raise ValueError(f"<{name}> is no <{schema.root}>, which such a file has.")
         parent = path[-1]
         element = Element(name, prefix + colon, tag, attributes, begin, end, end, end, parent)
-        element.is_break = kind == "other" and tag.startswith("&#")
-        if kind == "text" or element.is_break:
+        if kind == "text" or tag.startswith("&#"):  # which is a reference to a line break
             element.text = html.unescape(tag)
         elif tag.startswith("<![CDATA["):
             element.text = tag.removeprefix("<![CDATA[").removesuffix("]]>")

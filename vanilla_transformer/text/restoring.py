@@ -74,9 +74,7 @@ def _edit_for(
     linked = [own for own in links.linked_with(span) if not meets(own, taken)]
     copy = _exact_copy(text, output, [*taken, *spare])
     copy = copy or _damaged_copy(text, output, linked, spare, taken)
-    if (
-        copy is None and spare
-    ):  # another part is in its place: one that is linked with it comes first
+    if copy is None and spare:  # another part is in its place: a linked one comes first
         copy = min(spare, key=lambda other: (not meets(other, linked), other))
     if copy is not None:
         return Edit(*copy, text)
