@@ -10,7 +10,7 @@ from vanilla_transformer.text.memory import Memory, Pair, Suggestion
     ("reads", "options", "expected"),
     [
         (False, {}, [True, None, None]),
-        (False, {"tells": True}, [True, (None, False, False), (None, False, False)]),
+        (False, {"shows_similar": True}, [True, (None, False, False), (None, False, False)]),
         (True, {}, [True, (None, True, False), (None, True, False)]),
         (
             False,

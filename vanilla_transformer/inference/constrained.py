@@ -31,13 +31,11 @@ _PENALTY = -1e5
 
 
 class WordJoins(NamedTuple):
-    """Pairs of tokens without a border of words between them.
-
-    They are a token that can be continued, and behind it a token that continues.
+    """The pairs of tokens that have no word border between them.
 
     Attributes:
-        can_be_continued: Whether a token ends with a letter of a word that may go on, (vocab,).
-        continues: Whether a token begins with a letter of the word before it, (vocab,).
+        can_be_continued: Whether a word may go on behind a token, (vocab,).
+        continues: Whether a token continues the word before it, (vocab,).
     """
 
     can_be_continued: torch.Tensor
@@ -65,7 +63,7 @@ class WordJoins(NamedTuple):
         return joins
 
     def join(self, left: Any, right: Any) -> torch.Tensor:
-        """Returns whether there is no border between tokens."""
+        """Returns whether two tokens have no word border between them."""
         return self.can_be_continued[left] & self.continues[right]
 
 
@@ -74,7 +72,7 @@ def _divides_word(text: str, position: int) -> bool:
 
 
 def ids_of_term(tokenizer: Any, term: str, language: str | None) -> TermIds | None:
-    """Finds the ids of a term of targets; None if the vocabulary lacks a part of it."""
+    """Returns the ids of a target term, or None if the vocabulary lacks a part of it."""
 
     def encode(text: str) -> Ids:
         text = normalize("NFC", text)
@@ -91,7 +89,7 @@ def ids_of_term(tokenizer: Any, term: str, language: str | None) -> TermIds | No
 
 
 def search_with_terms(search: Search, terms: Sequence[TermIds]) -> Search:
-    """Returns a search that draws no tokens, and has two beams for each bank, up to a number."""
+    """Returns a search without sampling that has two beams for each bank, at most 16."""
     settings = deepcopy(search.settings)
     if search.num_beams == 1:
         settings.early_stopping = settings.renormalize_logits = True
@@ -105,11 +103,11 @@ def search_with_terms(search: Search, terms: Sequence[TermIds]) -> Search:
 def with_terms(
     model: Any, terms: Sequence[Sequence[TermIds]], joins: WordJoins, settings: GenerationConfig
 ) -> Any:
-    """Returns a copy of a model, with its weights, whose beam search has the terms in its outputs.
+    """Returns a copy of a model, which shares its weights, whose outputs contain the terms.
 
     Args:
-        terms: The terms of each source. One that is too long for an output is left out.
-        joins: The pairs of the vocabulary that are no border: a term is whole words.
+        terms: The terms of each source. A term that is too long for an output is left out.
+        joins: The pairs of tokens without a border, as a term begins and ends with a word.
         settings: The settings that `generate()` will be given.
     """
     beams: _TermBeams | None = None
@@ -136,11 +134,11 @@ class _WantedTerms(NamedTuple):
     """The terms of a batch.
 
     Attributes:
-        needed: How often an output must have each term, those within others included,
+        needed: The number of times that an output must have each term, also within other terms,
             (batch, terms).
-        within: How often each term is within each other one, (batch, terms, terms).
-        ids: The ids of each, padded with -1, (batch, terms, 2, longest + 1); of the 2, the first
-            are those within a sentence, and the second those at its beginning.
+        within: The number of times that each term is within each other term, (batch, terms, terms).
+        ids: The ids of each term, padded with -1, (batch, terms, 2, longest + 1): first those
+            within a sentence, then those at its beginning.
         sizes: The number of these ids, (batch, terms, 2).
     """
 
@@ -173,8 +171,8 @@ class _WantedTerms(NamedTuple):
         """Counts the tokens that outputs lack, (batch, outputs).
 
         Args:
-            counts: How often each output has each term, (batch, outputs, terms).
-            progress: The tokens of each term with which it ends, (batch, outputs, terms, 2).
+            counts: The number of times that an output has each term, (batch, outputs, terms).
+            progress: The number of tokens of each term at its end, (batch, outputs, terms, 2).
         """
         lacking = (self.needed[:, None] - counts).clamp(min=0)
         # A term within other terms comes with them.
@@ -184,7 +182,7 @@ class _WantedTerms(NamedTuple):
 
 
 class _TermBeams:
-    """Beams that count the terms of each hypothesis, and by these choose which ones go on.
+    """Chooses the hypotheses that go on, by their scores and the terms that they have.
 
     Args:
         sequences: The first sequences, (batch, beams, max_length).
@@ -270,15 +268,15 @@ class _TermBeams:
         length: int,
         beams_to_keep: int,
     ) -> torch.Tensor:
-        """Returns the continuations among which some are chosen, (batch, candidates).
+        """Returns candidates among the continuations, (batch, candidates).
 
-        They are the best ones, the best of each beam that does not prolong a term, and those that
-        go on with a term; a continuation is `beam · vocab + token`.
+        Candidates are the best ones, the best of each beam that does not prolong a term, and those
+        that go on with a term. A continuation is `beam · vocab + token`.
 
         Args:
             scores: Of each continuation, (batch, beams · vocab).
             prolongs: Whether a token makes another word of a term, (batch, beams, vocab).
-            progress: The tokens of each term with which outputs end, (batch, beams, terms, 2).
+            progress: The number of tokens of each term at the ends, (batch, beams, terms, 2).
             length: The number of tokens of an output so far.
         """
         num_beams, vocab = prolongs.shape[1:]
@@ -316,10 +314,10 @@ class _TermBeams:
         )
 
     def _term_progress(self, outputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Counts the tokens of each term with which outputs end, and tells which terms are whole.
+        """Counts the tokens of each term at the ends of outputs, and finds whole terms.
 
         Returns:
-            The tokens, 0 for whole terms; and whether these are whole: (batch, outputs, terms, 2).
+            The counts, 0 for whole terms, and whether terms are whole: (batch, outputs, terms, 2).
         """
         length = outputs.shape[2]
         progress = torch.zeros_like(self.wanted.sizes)[:, None].repeat(1, outputs.shape[1], 1, 1)
@@ -336,7 +334,7 @@ class _TermBeams:
 
 
 def _fitting(terms: Sequence[TermIds], room: int) -> list[TermIds]:
-    """Returns the first terms for which an output has room, in tokens."""
+    """Returns the first terms that fit into the room of an output, in tokens."""
     fitting = list[TermIds]()
     for term in terms:
         if (size := max(map(len, term))) <= room:
@@ -349,7 +347,7 @@ def _turns(missing: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """Returns the order of continuations by turns of their banks, (batch, candidates).
 
     Args:
-        missing: The tokens that each lacks, which is its bank.
+        missing: The number of tokens that each lacks: its bank.
         values: Their scores, in falling order.
     """
     rank = (missing[:, :, None] == missing[:, None]).tril(-1).sum(-1)  # in its bank
@@ -359,7 +357,7 @@ def _turns(missing: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 
 
 def _count(part: Ids, whole: Ids, joins: WordJoins) -> int:
-    """Returns how often a term is within another one, as words."""
+    """Returns the number of times that a term is within another one, as whole words."""
     return sum(
         whole[begin : begin + len(part)] == part
         and not any(

@@ -90,10 +90,10 @@ class CTranslate2Engine:
         self.aligns = aligning_heads(config) is not None and has_end
 
     def problems(self, search: Search) -> list[str]:
-        """Lists the settings of a search that CTranslate2 lacks, or takes in another way.
+        """Lists the settings of a search that CTranslate2 lacks, or that it takes in another way.
 
-        It forbids logits, so that the others share the probability of the forbidden ones: in a beam
-        search, this is `renormalize_logits`. It does not count the start.
+        It forbids tokens by their logits, so that the others share their probability: in a beam
+        search, this is `renormalize_logits`. Its lengths do not count the start.
         """
         settings, is_beam = search.settings, search.num_beams > 1
         start = start_token_of(settings)
@@ -136,7 +136,7 @@ class CTranslate2Engine:
         return [token for token in settings.suppress_tokens or () if token in self.possible_ids]
 
     def token_problems(self, settings: GenerationConfig) -> list[str]:
-        """Lists the tokens of settings that differ from those of the export, of the config."""
+        """Lists the end tokens of settings that differ from those of the config and the export."""
         ends, forced = settings.eos_token_id, settings.forced_eos_token_id
         rows = (
             ("eos_token_id", ends, ends in (self.end_id, [self.end_id])),
@@ -272,7 +272,7 @@ def _best_source(weights: list[float]) -> int:
 
 
 def positions_of(config: Any, tokenizer: Any) -> int:
-    """Returns how many positions an export has: at least what model and tokenizer state."""
+    """Returns the number of positions of an export: at least those of model and tokenizer."""
     positions, limit = int(config.max_position_embeddings), tokenizer.model_max_length
     if config.position_embedding_type == "learned":
         return positions
@@ -289,7 +289,7 @@ def engine_of_weights(model: Any, tokenizer: Any) -> CTranslate2Engine:
 
 
 def cached_export(path: Path, config: Any, tokenizer: Any, compute_type: str) -> Path:
-    """Returns the folder of a model's export, and makes it where the cache has none.
+    """Returns the folder of a model's export in the cache; makes the export if it is missing.
 
     The cache is `$VANILLA_TRANSFORMER_CACHE`, or a folder in `~/.cache`. The name is the hash of
     all that an export depends on. Delete a folder to have its export made again.

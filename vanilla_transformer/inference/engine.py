@@ -1,4 +1,4 @@
-"""What every engine does, and its outputs: tokens that it has found for a source."""
+"""The interface of engines, and their result: the target tokens of a source."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from vanilla_transformer.search import Search
 
 Ids = Sequence[int]
 OnBatch = Callable[[int], object]
-"""Is called with the number of its sources after each batch."""
+"""A function that is called after each batch, with the number of its sources."""
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Hypothesis:
 
     Attributes:
         ids: Target tokens, without the start and the end.
-        end: The token that ended it. None: it reached the longest length.
-        aligned: For each token the index of the source token that it is aligned with. None: the
-            engine has not aligned it.
+        end: The token that ended the search. None: the output reached the longest length.
+        aligned: The index of the aligned source token for each token. None: the engine has not
+            aligned them.
     """
 
     ids: tuple[int, ...]
@@ -30,7 +30,7 @@ class Hypothesis:
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """Its ids with the end that it has."""
+        """The ids with the end, if there is one."""
         return self.ids if self.end is None else (*self.ids, self.end)
 
 

@@ -1,4 +1,4 @@
-"""Which engine computes a model."""
+"""The choice of the engine that computes a model."""
 
 from collections.abc import Callable
 from ctypes import CDLL
@@ -20,14 +20,18 @@ from vanilla_transformer.search import Search
 logger = logging.get_logger(__name__)
 
 _CUBLAS = "libcublas.so.12"
-"""The library that CTranslate2 loads on a GPU when it computes for the first time."""
+"""The library that CTranslate2 loads at its first computation on a GPU."""
 
 
 class Engines:
-    """The engine of a model, and that of transformers, which is loaded when only it can compute.
+    """The engine of a model, and transformers as a second engine, loaded at its first use.
 
     Args:
-        is_demanded: Whether `engine` must do each search: one that it cannot do is an error.
+        load: Loads the second engine. None: `engine` is transformers itself.
+        is_demanded: Whether a search that `engine` lacks is an error.
+
+    Attributes:
+        loaded: The second engine. None: nothing has used it.
     """
 
     def __init__(
@@ -55,7 +59,7 @@ class Engines:
         return self._engine_for(self.engine.problems(search))
 
     def for_scores(self, search: Search) -> Engine:
-        """Returns the same for the scores of outputs."""
+        """Returns the engine, or transformers, if the engine cannot score these outputs."""
         return self._engine_for(self.engine.token_problems(search.settings))
 
     def _engine_for(self, problems: list[str]) -> Engine:
@@ -126,7 +130,7 @@ def engines_of_model(model: Any, tokenizer: Any, copies_weights: bool) -> Engine
 
 
 def _limits_of_ctranslate2(num_models: int, config: Any, device: str) -> list[str]:
-    """Lists why CTranslate2 cannot compute models; for a search, its `problems` does."""
+    """Lists the reasons why CTranslate2 cannot compute models, whatever the search is."""
     if find_spec("ctranslate2") is None:
         return ['it is not installed (`pip install ".[ctranslate2]"`)']
     from vanilla_transformer.weights.ctranslate2 import problems_for_ctranslate2

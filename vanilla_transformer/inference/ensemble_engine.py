@@ -40,7 +40,7 @@ class EnsembleEngine(TransformersEngine):
                 )
 
     def problems(self, search: Search) -> list[str]:
-        """Lists settings whose effect depends on the scale of the logits, which a mean loses."""
+        """Lists settings that need the scale of the logits, which a mean loses."""
         values = {name: getattr(search.settings, name) for name in _OF_LOGITS}
         return [
             f"`{name}` is {value!r}" for name, value in values.items() if value not in (None, 1)
@@ -68,8 +68,8 @@ class EnsembleEngine(TransformersEngine):
     def searching_model(self, inputs: dict[str, torch.Tensor]) -> Any:
         """Returns a copy of the first model, whose search sees the mean probabilities.
 
-        `generate()` puts processors that it is given behind its own, but what forbids a token must
-        see the mean. The copy takes the other order; the model stays as it is.
+        `generate()` runs given processors after its own, but those that forbid tokens must see the
+        mean. The copy runs the mean first; the model stays as it is.
         """
         mean = MeanProbabilities([member.model for member in self.members[1:]], inputs)
         searching: Any = copy.copy(self.model)

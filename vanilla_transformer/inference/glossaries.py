@@ -16,8 +16,8 @@ _COLUMNS = ("source", "target", "case", "exact")
 def as_glossary(glossary: GlossaryLike) -> Glossary:
     """Returns a glossary; makes one of a file, a mapping or a list of pairs.
 
-    The columns of a file are the source, the target, `case` and `exact` (1 or 0); the last two may
-    lack. A first line with these names puts them in another order.
+    A file has the columns source, target, `case` and `exact` (1 or 0), of which the last two are
+    optional. A first line with these names may give another order.
     """
     if isinstance(glossary, Glossary):
         return glossary

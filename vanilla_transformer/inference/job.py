@@ -1,4 +1,4 @@
-"""A request with nothing left to decide: `Translator.plan` makes it, and `run` computes it."""
+"""Jobs: requests with all decisions made. `Translator.plan` makes a job, `run` computes it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,14 +16,13 @@ from vanilla_transformer.text.terms import Glossary
 
 @dataclass(frozen=True)
 class Call:
-    """How segments are computed: search, engine, details.
+    """The search, the engine and the details of a computation.
 
-    Those of requests with equal options are equal, so that their segments may share batches.
+    Requests with equal options have equal calls, so that their segments may share batches.
 
     Attributes:
-        retries: Whether outputs that repeat themselves, or have values in another order, are
-            searched once more, and lines whose outputs are cut off are translated sentence by
-            sentence.
+        retries: Whether a second search replaces outputs that repeat themselves or have values in
+            another order, and a translation of each sentence replaces outputs that are cut off.
         given: The options that decide the search, and with it the engine.
     """
 
@@ -36,10 +35,10 @@ class Call:
 
 
 class Demands(NamedTuple):
-    """What outputs must contain: terms, placeholders, and further parts of their sources.
+    """The terms, placeholders and further parts of sources that outputs must contain.
 
     Attributes:
-        glossary: Terms whose translation is decided.
+        glossary: Terms with given translations.
         keeps: Whether outputs keep placeholders and the like, and have no other ones.
         patterns: Compiled regular expressions of further parts that they keep.
     """
@@ -76,7 +75,7 @@ class JobText(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """All that is decided of a request.
+    """All decisions on a request.
 
     Attributes:
         metric: Chooses one of several outputs; see `least_risk`. None: all are returned.
@@ -94,6 +93,6 @@ class Job:
         return replace(self, texts=[self.texts[index] for index in indices])
 
     def chunks(self, size: int) -> "Iterator[Job]":
-        """Yields jobs of so many texts, which are computed one after the other."""
+        """Yields the jobs of chunks of so many texts."""
         indices = range(len(self.texts))
         return (self.select(indices[first : first + size]) for first in indices[::size])

@@ -1,4 +1,4 @@
-"""`Joiner`: the outputs of segments become translations of texts."""
+"""`Joiner` makes translations of texts from the outputs of their segments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,7 @@ class Joiner:
     """Makes translations of texts from the outputs of their segments.
 
     Args:
-        calibration: Tells the quality of outputs. None: it is not known.
+        calibration: The calibration of the quality of outputs. None: it is unknown.
     """
 
     def __init__(self, reader: Reader, calibration: Calibration | None) -> None:
@@ -58,7 +58,7 @@ class Joiner:
         details = call.details
         outputs = [piece for piece in pieces if isinstance(piece, Output)]
         whole = _put_together(pieces, outputs)
-        if whole.untranslated:  # the outputs are thrown away
+        if whole.untranslated:  # the text is the source, and no output counts
             outputs = []
         links, segments = whole.links, [output.segment for output in outputs]
         characters = sum(count_characters(segment.text) for segment in segments)
@@ -107,7 +107,7 @@ class Joiner:
 
 
 def _of_rank(pieces: Pieces[Outputs], rank: int) -> Pieces[Output]:
-    """Returns a text with the output of this rank for each segment, or those of its sentences."""
+    """Returns the pieces of a text: for each segment the output of a rank, or its sentences."""
     of_rank: Pieces[Output] = []
     for piece in pieces:
         if isinstance(piece, list):
@@ -119,7 +119,7 @@ def _of_rank(pieces: Pieces[Outputs], rank: int) -> Pieces[Output]:
 
 @dataclass
 class _Whole:
-    """A text and its output, as far as they are put together.
+    """Accumulates a text and its output piece by piece.
 
     Attributes:
         in_source: As for `TokenLinks`, like `in_output` and `aligned`.
@@ -146,7 +146,7 @@ class _Whole:
         self._add(segment.text, text, output.links, kept, pairs)
 
     def add_fixed(self, fixed: Fixed) -> None:
-        """Adds text that is the same in both, and whose kept parts count as tokens."""
+        """Adds fixed text to both; its kept parts count as tokens."""
         links = TokenLinks(fixed.kept, fixed.kept, range(len(fixed.kept)))
         self._add(fixed.text, fixed.text, links, fixed.kept, [(span, span) for span in fixed.kept])
 
@@ -172,7 +172,7 @@ class _Whole:
         return TokenLinks(self.in_source, self.in_output, self.aligned)
 
     def numbered(self, can_number: bool) -> "_Whole":
-        """Returns the text with numbered placeholders, or the source, if their order is another."""
+        """Returns the text with numbered placeholders, or the source, if their order differs."""
         edits = edits_to_number(self.source, self.text, self.pairs)
         if not edits:
             return self
@@ -194,9 +194,9 @@ def _shifted(span: Span, by: int) -> Span:
 
 
 def _put_together(pieces: Pieces[Output], outputs: Sequence[Output]) -> _Whole:
-    """Puts the outputs of a text together.
+    """Joins the outputs of a text.
 
-    The language of the target, or else its script, tells how pieces of a long line are joined.
+    The target language, or else the script of the outputs, decides on spaces at cuts.
     """
 
     @cache
@@ -216,7 +216,7 @@ def _put_together(pieces: Pieces[Output], outputs: Sequence[Output]) -> _Whole:
 
 
 def _token_pairs(outputs: Sequence[Output]) -> Links:
-    """Returns the links of all tokens of outputs by their indices, which count ends, too."""
+    """Returns the links of all tokens of outputs by indices that also count ends."""
     links, sources, targets = [], 0, 0
     for output in outputs:
         links += [(sources + s, targets + t) for t, s in enumerate(output.hypothesis.aligned or ())]

@@ -1,4 +1,4 @@
-"""How a request uses former translations of its texts."""
+"""The uses of former translations in a request, and the choice among these."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat, tee
@@ -15,13 +15,13 @@ is: they differ in placeholders, numbers, case or signs at the end.
 
 
 class MemoryUse(NamedTuple):
-    """How a former translation of a text is used; by default, the result only tells of it.
+    """The use of a former translation of a text. By default, the result only shows it.
 
     Attributes:
-        answer: The output of the text, which no model computes. None: a model does.
-        is_read: Whether the model reads the translation, which is of a similar text.
-        is_repaired: Whether the output is this translation, with the words of the model where the
-            texts differ.
+        answer: The output of the text. None: a model computes it.
+        is_read: Whether the model reads the translation, which belongs to a similar text.
+        is_repaired: Whether the output is this translation with the words of the model at the
+            differences of the texts.
     """
 
     suggestion: Suggestion
@@ -36,27 +36,19 @@ def decide_memory_uses(
     reads: Iterable[bool],
     *,
     marks_doubt: bool = False,
-    tells: bool = False,
+    shows_similar: bool = False,
     contexts: Iterable[str | None] = (),
 ) -> Iterator[MemoryUse | None]:
-    """Decides the use of former translations of texts, by all thresholds but those of training.
+    """Yields the use of former translations for each text.
 
-    The decision on a text is made when it is needed, and needs the next text.
-
-    For each text, the first rule that fits decides:
-    1. A memory has an equal text: its translation is the answer. The first such memory counts.
-    2. An answer can be marked as a proposal, and the model does not read the most similar text, or
-       this has the same words: its translation is the answer.
-    3. The model reads the most similar text; its translation is repaired if an answer can be marked
-       as a proposal, and the texts are similar enough for it.
-    4. The most similar text is only told.
+    Each decision reads one text ahead. The translation of an equal text is the answer.
 
     Args:
         texts: The texts of one file, in their order.
         reads: Whether the model reads a similar text, for each text.
         marks_doubt: Whether an answer can be marked as a proposal.
-        tells: Whether a similar text is told where nothing uses its translation.
-        contexts: The context of each text, as of a pair. Empty: they are unknown.
+        shows_similar: Whether the result shows a similar text that nothing uses.
+        contexts: The context of each text, as in `Pair`. Empty: the contexts are unknown.
     """
     first, second, third = tee(texts, 3)
     around = zip(chain([""], first), second, chain(islice(third, 1, None), [""]), strict=False)
@@ -67,13 +59,13 @@ def decide_memory_uses(
             yield MemoryUse(found, answer=found.target)
             continue
         least = LEAST_READ if is_read else LEAST_SIMILARITY
-        searched = memories if is_read or marks_doubt or tells else ()
+        searched = memories if is_read or marks_doubt or shows_similar else ()
         near = (memory.similar(text, least) for memory in searched)
         found = max(filter(None, near), key=lambda pair: pair.similarity, default=None)
         if found is None:
             yield None
         elif marks_doubt and (found.similarity == 1 or not is_read):
             yield MemoryUse(found, answer=found.target)
-        else:
+        else:  # the model reads the translation, or the result only shows it
             is_repaired = is_read and marks_doubt and found.similarity >= LEAST_REPAIRED
             yield MemoryUse(found, is_read=is_read, is_repaired=is_repaired)

@@ -40,7 +40,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "scores": "quality",
     },
 }
-"""For each door the names of options that are others there, by the names of the fields."""
+"""The names of options that differ at a door, by the names of the fields."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from vanilla_transformer.inference.translator import Translator
 
 
 def job_to_pivot(job: Job) -> Job:
-    """Returns a job whose model reads no translations of memories: they are in another language."""
+    """Returns a job without the translations of memories, which are not in its target language."""
 
     def without_similar(text: JobText) -> JobText:
         return text._replace(former=text.former and text.former._replace(is_read=False))
@@ -29,7 +29,7 @@ def plan_from_pivot(
     """Plans the translation of the outputs of a first job, which have their marks."""
     options = replace(options, links=first.call.details.links, in_sentences=first.in_sentences)
     former = [text.former for text in first.texts]
-    # There is nothing to do for a text that is thrown away.
+    # An untranslated text keeps its source: the second job has nothing to translate.
     given = ["" if output.untranslated else output.text for output in outputs]
     planned = translator.plan(given, options, former=former)
     texts = [

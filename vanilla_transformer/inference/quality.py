@@ -26,14 +26,14 @@ QUALITY = "quality.json"
 """File of a calibration beside a model."""
 
 FEWEST = 100
-"""Outputs from which a calibration is fitted."""
+"""Smallest number of outputs to which a calibration is fitted."""
 
 _PARTS = (0.02, *(part / 10 for part in range(1, 10)), 0.98)
-"""Where the outputs, sorted by their sums, are cut into groups: the points of the monotone map."""
+"""Quantiles that divide the outputs, sorted by their sums, into the groups of the map's points."""
 _LEAST = 100.0  # a token of no probability, in nats below 0
 _RIDGE = 3.0  # strength of the penalty of the weights
 _LOW = 0.5
-"""Exponent of the ranks that a calibration learns: low ones weigh more: they are checked first.
+"""Exponent of the ranks that a calibration learns: below 1, low ranks weigh more.
 
 On catalogues of five languages, 1 finds 58 to 74% of the worst tenth, with a rank correlation of
 0.55 in the mean; 0.7 finds 63 to 76%, with 0.54; 0.5 finds 65 to 77%, with 0.53.
@@ -69,10 +69,10 @@ def describe_output(output: Translation, source: str, source_tokens: int) -> Fea
 
 @dataclass(frozen=True)
 class _Regression:
-    """A weighted sum of the features of an output, and the chrF that belongs to it.
+    """A weighted sum of the features of an output, and a map from sums to chrF.
 
     Attributes:
-        weights: With the constant, which is the last one.
+        weights: The weight of each feature, and the constant.
         sums, values: Points of the monotone map.
     """
 
@@ -130,7 +130,7 @@ class Calibration:
 
     @classmethod
     def fit(cls, outcomes: Sequence[Outcome], fewest: int = FEWEST) -> "Calibration | None":
-        """Fits a calibration; None: the outputs are too few, all alike or equally good."""
+        """Fits a calibration, or returns None if the outputs are too few or do not differ."""
         rows = np.array([row for row, _, _ in outcomes], np.float64)
         scores = np.array([score for _, score, _ in outcomes], np.float64)
         tags = np.array([language or _ALL for _, _, language in outcomes])
@@ -142,7 +142,7 @@ class Calibration:
         return cls(fitted) if _ALL in fitted else None
 
     def expected(self, features: Features, language: str | None) -> float:
-        """Returns the chrF that is to be expected of an output in a language, from 0 to 100."""
+        """Returns the expected chrF of an output in a language, from 0 to 100."""
         return self.by_language.get(language or _ALL, self.by_language[_ALL]).expected(features)
 
     def save(self, folder: Path) -> None:
@@ -156,7 +156,7 @@ class Calibration:
 
     @classmethod
     def load(cls, folder: Path) -> "Calibration | None":
-        """Loads the calibration of a model; None: it has none, a damaged one or one of others."""
+        """Loads the calibration of a model; None: it has none that fits these weights."""
         if not (folder / QUALITY).is_file():
             return None
         try:

@@ -1,4 +1,4 @@
-"""`Reader`: texts become sources, and sources segments, as a model reads them."""
+"""`Reader` makes sources of texts, and segments, which a model reads, of sources."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -59,13 +59,13 @@ class Reader:
 
     @cached_property
     def _characters(self) -> set[str]:
-        """The characters of the tokens of sources, without characters that only join emoji."""
+        """The characters in the tokens of sources, but for those that only join emoji."""
         return {*"".join(vocabulary_of(self.tokenizer, "source"))} - {"\ufe0f", "\u200d"}
 
     def split(self, job: Job) -> SplitTexts:
-        """Splits texts into lines, or sentences, cuts segments that are too long, and encodes them.
+        """Splits texts into lines or sentences, encodes these, and cuts those that are too long.
 
-        A text that a former translation answers has no segments.
+        A text with an answer of a former translation has no segments.
         """
         return self.read_pieces([self._lines(text, job) for text in job.texts])
 
@@ -91,7 +91,7 @@ class Reader:
             return [Fixed(former.answer)]
         lines, pieces = split_lines(text.text), Pieces[Source]()
         whole = Source(text.text, direction, job.demands, text.flags, kept=text.kept)
-        # The similar text is similar to the whole text, which stays whole.
+        # A similar text belongs to the whole text, so that this is not divided.
         is_one = sum(isinstance(line, Line) for line in lines) == 1
         similar = former.suggestion if former and former.is_read and is_one else None
         for line in lines:
@@ -105,10 +105,10 @@ class Reader:
         return pieces
 
     def _short_pieces(self, segment: Segment) -> Pieces[Segment]:
-        """Returns a segment, or pieces that are short enough, and kept parts alone as they are.
+        """Returns a segment in short pieces, in which kept parts alone become fixed text.
 
-        No model computes kept parts alone, such as an emoji or a row of paths: one that reads no
-        token in their place would write other words.
+        Kept parts alone, such as an emoji or a row of paths, need no model. A model without tokens
+        for them would write other words.
         """
         pieces = [segment] if len(segment) <= self.limit else self._cut(segment.source)
         return [
@@ -124,15 +124,16 @@ class Reader:
         return list(map(self._read_one, sources, encoded))
 
     def _read_one(self, source: Source, encoded: Encoded) -> Segment:
+        """Makes the segment of a source whose text, as it stands, has been encoded."""
         text, demands = source.text, source.demands
         spaces = edits_to_unify_spaces(text)
         unknown = self._unknown_in(text, encoded, [edit.span for edit in spaces])
-        kept_unknown = unknown if self._keeps_unknown else ()
-        kept = source.find_kept(kept_unknown)
+        kept = source.find_kept(unknown if self._keeps_unknown else ())
         language = known_tag(source.direction.source)
         matches = demands.glossary.find(text, language)
         terms = {match.span for match in matches}
-        if kept := [span for span in kept if span not in terms]:  # the user wants another text
+        # A kept part that is a term has the user's translation; other kept parts hold no terms.
+        if kept := [span for span in kept if span not in terms]:
             matches = demands.glossary.find(text, language, kept)
         if not (kept or unknown or matches or spaces or source.similar):  # the usual case
             return Segment(source, encoded, Reading(text))
@@ -148,20 +149,20 @@ class Reader:
         return self._read_memory(segment, source.similar) if source.similar else segment
 
     def _unknown_in(self, text: str, encoded: Encoded, unseen: Sequence[Span]) -> list[Span]:
-        """Finds the parts of a text that the vocabulary lacks, but for those that nobody sees."""
+        """Returns the parts of a text that the vocabulary lacks, without `unseen` ones."""
         if self.tokenizer.unk_token_id not in encoded.ids:
             return []
         (unknown,) = unknown_spans(self.tokenizer, [text])
         return [span for span in unknown if not meets(span, unseen)]
 
     def _knows_any(self, text: str, span: Span) -> bool:
-        """Returns whether the vocabulary has one of the characters of a part of a text."""
+        """Returns whether the vocabulary has any character of a part of a text."""
         return not self._characters.isdisjoint(normalize("NFC", text[slice(*span)]))
 
     def _read_memory(self, segment: Segment, similar: Suggestion) -> Segment:
-        """Returns a segment that is read with the translation of a similar text, if there is room.
+        """Adds the translation of a similar text to a segment, if there is room.
 
-        The tokens that stand for parts of the segment do so in that, too.
+        Parts that both have share their tokens.
         """
         behind, end = memory_suffix(segment.text, similar), len(segment.text)
         spans = segment.source.demands.find_kept(behind, flags=segment.source.flags)
@@ -179,7 +180,7 @@ class Reader:
         return replace(segment, reading=reading, encoded=encoded)
 
     def read_terms(self, segment: Segment) -> Segment:
-        """Returns a segment that is read with the targets of its terms, if there is room."""
+        """Adds the targets of its terms to a segment, if there is room."""
         terms = [(match.span, match.term.target) for match in segment.matches]
         reading = segment.reading.with_edits(edits_to_annotate(segment.text, terms))
         annotated = self._with_reading(segment, reading)
@@ -202,7 +203,7 @@ class Reader:
         return [self.read([piece])[0] if isinstance(piece, Source) else piece for piece in pieces]
 
     def _divide(self, source: Source, split: Callable[..., list[str | Cut]]) -> Pieces[Source]:
-        """Divides a source; all pieces are read with the tag that its text may begin with."""
+        """Divides a source into pieces; a tag at its beginning counts for all of them."""
         tag, direction = source.direction.of_text(source.text, self._tags)
         line = source.part((len(tag), len(source.text)), direction)
         language = known_tag(direction.source)
@@ -220,7 +221,7 @@ class Reader:
     def read_pairs(
         self, sources: Sequence[str], targets: Sequence[str], directions: Sequence[Direction]
     ) -> list[Output]:
-        """Reads sources as `translate` does, and given targets as the model would write them."""
+        """Makes outputs of given pairs, from segments of the sources and encoded targets."""
         segments = self.read(
             [
                 Source(text, direction.for_text(text, self._tags))
@@ -264,11 +265,11 @@ class Reader:
         return map_grouped(texts, languages, encode)
 
     def source_tokens(self, segment: Segment) -> tuple[str, ...]:
-        """Returns the tokens that the model reads of a segment."""
+        """Returns the tokens of a segment."""
         return tuple(tokens_of_ids(self.tokenizer, segment.ids, "source"))
 
     def source_spans(self, segment: Segment) -> list[Span]:
-        """Returns the span in the text of each token; the tag before the text has an empty one."""
+        """Returns the span of each token in the text; the tag before the text has an empty one."""
         reading, shift = segment.reading, len(segment.source.direction.read(""))
         spans = (
             reading.in_original((max(begin - shift, 0), max(end - shift, 0)))
@@ -277,7 +278,7 @@ class Reader:
         return [stripped(segment.text, span) for span in spans]
 
     def output_spans(self, output: Output) -> list[Span]:
-        """Returns the span of each token but the end in the text of the hypothesis."""
+        """Returns the span of each token but the end, in `output.decoded`."""
         ids, text = output.hypothesis.ids, output.decoded
         if output.given is None:
             spans = spans_of_ids(self.target_tokenizer, ids, text)

@@ -27,17 +27,17 @@ class Features(NamedTuple):
     """The features that tell the quality of an output, as a calibration weighs them.
 
     Attributes:
-        mean_surprise: Mean square root of what the tokens cost, in nats.
+        mean_surprise: Mean square root of the tokens' negative log-probabilities, in nats.
         mean_probability: Mean probability of the tokens.
-        probability: Probability of the whole output, which counts in labels of few tokens.
-        source_density, density: Tokens for each character of the source, and of the output: words
-            that a vocabulary cuts into many tokens are rare ones, or invented.
-        token_ratio: Logarithm of the source's tokens for each token of the output.
+        probability: Probability of the whole output, a feature of outputs of few tokens.
+        source_density, density: Number of tokens per character of the source, and of the output.
+            Rare and invented words have many tokens.
+        token_ratio: Logarithm of the number of source tokens per token of the output.
         source_length: Logarithm of the source's number of tokens.
-        growth: How far the lengths in characters differ: their logarithms, without a sign.
+        growth: Absolute difference of the logarithms of both lengths in characters.
         length: Logarithm of the output's number of characters.
         num_restored: Number of kept parts that the model did not copy.
-        unknown_share, repeated, is_cut: As for `Translation`; what is cut is not complete.
+        unknown_share, repeated, is_cut: As in `Translation`; a cut output is not complete.
     """
 
     mean_surprise: float
@@ -70,12 +70,12 @@ class Translation:
         source_tokens: The tokens that the model reads, if an alignment was requested.
         word_alignment: (source word, target word) by their indices among the words of the source
             text and of `text`. A word is text between ASCII white space.
-        links: Where the source tokens are in the text and those of the output in `text`, in order,
-            and which belong together. A part that is `restored` counts as a token.
+        links: The spans of the source tokens in the source and of the output's tokens in `text`,
+            and their links. A part that is `restored` counts as a token.
         is_complete: Whether the model ended the output; False if it, or a segment of it, is cut
             off at the longest length.
-        untranslated: Whether `text` is the source, since placeholders that cannot be numbered, such
-            as `%s`, would be in another order.
+        untranslated: Whether `text` is the source, since placeholders without numbers, such as
+            `%s`, would have another order.
         repeated: Whether it repeats up to six words, or a part of a word, three times in a row,
             and its source does not.
         quality: The expected chrF of the output, from 0 to 100. None: no scores were requested, or
@@ -114,7 +114,7 @@ class Translation:
 
     @property
     def doubts(self) -> list[str]:
-        """The names of the reasons to check it; none: there is no reason."""
+        """The names of the reasons to check the translation."""
         reasons = {
             "repeated": self.repeated,
             "cut": not self.is_complete,
@@ -157,7 +157,7 @@ class Alignment:
 
 @dataclass(frozen=True)
 class Score:
-    """How probable a given target is.
+    """The probability of a given target.
 
     Attributes:
         tokens: The tokens of the target, with the end.
@@ -179,7 +179,7 @@ class Score:
 
 
 def perplexity_of(log_probability: float, tokens: int) -> float:
-    """Computes exp of the mean negative log-probability of a token, ends included."""
+    """Returns exp of the mean negative log-probability of a token, ends included."""
     mean = -log_probability / max(tokens, 1)
     return exp(mean) if mean < 700 else inf
 

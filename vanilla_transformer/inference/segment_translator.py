@@ -1,4 +1,4 @@
-"""`SegmentTranslator`: the outputs of segments, and wrong ones once more."""
+"""`SegmentTranslator` computes the outputs of segments, and computes wrong ones again."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from vanilla_transformer.text.terms import edits_to_place_terms, missing_targets
 from vanilla_transformer.tokenizer_sides import vocabulary_of
 
 _CANDIDATES = 8
-"""Outputs among which one is chosen whose placeholders are in order."""
+"""Number of outputs among which one with ordered placeholders is looked for."""
 
 
 def copies_similar(row: Outputs) -> bool:
@@ -42,9 +42,9 @@ def has_lost_its_way(output: Output) -> bool:
 
 
 def has_other_values(output: Output) -> bool:
-    """Returns whether a program would take a value of an output for another one.
+    """Returns whether an output gives values to wrong placeholders.
 
-    Its placeholders have no numbers, and are in another order.
+    It does if its placeholders have no numbers and another order than those of its source.
     """
     source, copies = output.segment.source, output.copies
     if copies is None or may_be_numbered(source.flags):
@@ -53,7 +53,7 @@ def has_other_values(output: Output) -> bool:
 
 
 class Retry(NamedTuple):
-    """A reason to compute outputs once more, and how; a call without retries may leave it out."""
+    """A condition of wrong outputs, and their second computation, which may be optional."""
 
     is_wrong: Callable[[Outputs], bool]
     compute: Callable[[list[Outputs], Call], list[Outputs]]
@@ -61,7 +61,7 @@ class Retry(NamedTuple):
 
 
 class SegmentTranslator:
-    """Computes the outputs of segments by steps, and the wrong ones once more."""
+    """Computes the outputs of segments by steps, and computes the wrong ones again."""
 
     def __init__(self, steps: Steps) -> None:
         self.steps, self.reader = steps, steps.reader
@@ -125,12 +125,12 @@ class SegmentTranslator:
         return rows
 
     def _without_similar(self, rows: list[Outputs], call: Call) -> list[Outputs]:
-        """Computes outputs of segments that are read without a similar text."""
+        """Computes outputs from segments without a similar text."""
         sources = [replace(row[0].segment.source, similar=None) for row in rows]
         return self.steps.run(self.reader.read(sources), call)
 
     def _without_repetition(self, rows: list[Outputs], call: Call) -> list[Outputs]:
-        """Adds other outputs; outputs that have not lost their way come first."""
+        """Returns outputs of two searches; those that have not lost their way come first."""
         tokens = tokens_not_repeated(vocabulary_of(self.reader.tokenizer, "target"))
         if (search := call.search.without_repetition(tokens)) is None:
             return rows
@@ -138,14 +138,14 @@ class SegmentTranslator:
         return self._best_of_two_searches(rows, call, has_lost_its_way)
 
     def _with_values_in_order(self, rows: list[Outputs], call: Call) -> list[Outputs]:
-        """Adds other outputs; outputs in which the values have their order come first."""
+        """Returns outputs of two searches; those with ordered values come first."""
         call = self.steps.with_search(call, call.search.with_outputs(_CANDIDATES))
         return self._best_of_two_searches(rows, call, has_other_values)
 
     def _best_of_two_searches(
         self, rows: list[Outputs], call: Call, is_wrong: Callable[[Output], bool]
     ) -> list[Outputs]:
-        """Returns as many outputs, of these and of another search; wrong ones come last."""
+        """Returns equally many outputs, chosen among these and those of another search."""
         best = []
         again = self.steps.run([row[0].segment for row in rows], call)
         for row, new in zip(rows, again, strict=True):
@@ -155,22 +155,22 @@ class SegmentTranslator:
         return best
 
     def _with_terms_in_source(self, rows: list[Outputs], call: Call) -> list[Outputs]:
-        """Computes outputs of segments that are read with terms, if the model has learnt it."""
+        """Computes outputs from segments with annotated terms, if the model reads these."""
         if not self.reader.reads_terms:
             return rows
         return self.steps.run([self.reader.read_terms(row[0].segment) for row in rows], call)
 
     def _with_terms(self, rows: list[Outputs], call: Call) -> list[Outputs]:
-        """Computes outputs that have the terms, in a way that depends on their language."""
+        """Computes outputs with the terms, by one of two ways that suits their language."""
         ways = {True: self._with_searched_terms, False: self._with_placed_terms}
         have_spaces = [words_have_spaces(row[0].segment.target_language) for row in rows]
         return map_grouped(rows, have_spaces, lambda key, group: ways[key](group, call))
 
     def _with_placed_terms(self, rows: list[Outputs], call: Call) -> list[Outputs]:
-        """Puts the terms in the place of the words that translate them.
+        """Replaces the words that translate the terms.
 
-        Where words are not inflected, nothing else in an output depends on them. Most outputs of a
-        search for the terms would have both words.
+        This suits languages whose words are not inflected: nothing else in an output depends on
+        them. A search for the terms would mostly return both words.
         """
         alone = dict.fromkeys(
             Source(term.source, row[0].segment.source.direction)
@@ -182,7 +182,7 @@ class SegmentTranslator:
         return [[_with_terms_placed(output, usual) for output in row] for row in rows]
 
     def _with_searched_terms(self, rows: list[Outputs], call: Call) -> list[Outputs]:
-        """Searches for outputs that contain the terms; equally many beams share batches."""
+        """Searches for outputs that contain the terms; searches of the same width share batches."""
         terms = [self._ids_of_terms(row[0]) for row in rows]
         searches = [search_with_terms(call.search, term_ids) for term_ids in terms]
 
@@ -197,7 +197,7 @@ class SegmentTranslator:
     def _ids_of_terms(self, output: Output) -> list[TermIds]:
         """Returns the ids of the terms that an output must have.
 
-        A model that reads terms may keep the forms that it has inflected in this output.
+        If the model reads terms, the inflected forms in this output may stay.
         """
         segment = output.segment
         wanted = Counter(term.target for term in segment.terms)
@@ -212,7 +212,7 @@ class SegmentTranslator:
 
 
 def _with_terms_placed(output: Output, usual: Mapping[Source, str]) -> Output:
-    """Returns an output with the terms that it lacks in the place of their usual translations."""
+    """Returns an output in which missing terms replace their usual translations."""
     segment, direction = output.segment, output.segment.source.direction
     edits = edits_to_place_terms(
         output.text,

@@ -1,4 +1,4 @@
-"""The records of a text on its way: a source, a segment that the model reads, an output."""
+"""The records of a text within a job: source, segment, output."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -23,11 +23,11 @@ NO_LINKS = TokenLinks((), (), ())
 
 
 class Encoded(NamedTuple):
-    """A text as tokens.
+    """A text and its tokens.
 
     Attributes:
-        text: With the tag that the model reads before it.
-        ids: Ids of its tokens, the end included.
+        text: The text, with the tag that the model reads before it.
+        ids: The ids of its tokens, the end included.
         encoding: The tokens as a fast tokenizer returns them. None: the tokenizer is not fast.
     """
 
@@ -58,18 +58,18 @@ class Source:
     kept: Sequence[SourceSpan] | None = None
 
     def with_text(self, text: str, direction: Direction) -> "Source":
-        """Returns another text with the same demands."""
+        """Returns the source of another text with the same demands."""
         return replace(self, text=text, direction=direction, similar=None, kept=None)
 
     def part(self, span: SourceSpan, direction: Direction) -> "Source":
-        """Returns a part of it with the same demands."""
+        """Returns the source of a part of the text, with the same demands."""
         begin, end = span
         inner = ((b - begin, e - begin) for b, e in self.kept or () if begin <= b and e <= end)
         kept = None if self.kept is None else list(inner)
         return replace(self.with_text(self.text[begin:end], direction), kept=kept)
 
     def find_kept(self, unknown: Sequence[SourceSpan] = ()) -> list[SourceSpan]:
-        """Finds the parts that its outputs keep; `unknown` ones are outside the vocabulary."""
+        """Finds the parts that outputs keep; the vocabulary lacks the `unknown` ones."""
         if self.kept is None:
             return self.demands.find_kept(self.text, unknown, self.flags)
         return with_unknown(self.text, self.kept, unknown)
@@ -77,7 +77,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Segment:
-    """A source as the model reads it.
+    """A source in the form that the model reads.
 
     Attributes:
         encoded: The tokens that the model reads.
@@ -85,7 +85,7 @@ class Segment:
         matches: The terms of a glossary in it.
         num_unknown: Number of characters of the text that the model reads as unknown.
         reading: The text as the model reads it, without a tag.
-        num_memory_tokens: Number of tokens of a similar text's translation that the model reads.
+        num_memory_tokens: Number of its tokens that belong to the translation of a similar text.
     """
 
     source: Source
@@ -108,24 +108,24 @@ class Segment:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it has nothing but kept parts, for which the model reads no stand-in."""
+        """Whether the text has nothing but kept parts, and the model reads no stand-ins of them."""
         others = apply_edits(self.text, [Edit(*span, "") for span in self.kept])
         is_read = any(edit.text and meets(edit.span, self.kept) for edit in self.reading.edits)
         return not is_read and not others.strip(WHITE_SPACE + ",;")
 
     @property
     def is_aligned(self) -> bool:
-        """Whether its outputs are aligned: links tell where a missing part or a space goes."""
+        """Whether outputs are aligned: links tell the place of a missing part or a space."""
         return bool(self.kept or self.reading.spaces)
 
     @property
     def terms(self) -> list[Term]:
-        """The terms in it, each as often as it is there."""
+        """The terms of all matches, so that a term may come several times."""
         return [match.term for match in self.matches]
 
     @property
     def target_language(self) -> str | None:
-        """The tag of its target's language; None: it is unknown."""
+        """The tag of the target language; None: it is unknown."""
         return known_tag(self.source.direction.target)
 
     def __len__(self) -> int:
@@ -134,26 +134,26 @@ class Segment:
 
 @dataclass(frozen=True)
 class Output:
-    """The output of one segment, in the order in which the steps make it.
+    """The output of one segment; the attributes stand in the order of the steps.
 
-    `Reader.read_pairs` makes one of a given target, with the attributes up to `text`.
+    `Reader.read_pairs` makes an output of a given target, with the attributes up to `text`.
 
     Attributes:
         hypothesis: The tokens that the search has found, or those of a given target. The step
             `link` aligns them.
-        given: A given target. None: the search has found it.
-        decoded: The text of the hypothesis: the step `decode` makes it, and all until `copies`.
+        given: A given target. None: the search has found the output.
+        decoded: The text of the hypothesis. The step `decode` sets it, and all until `copies`.
         stand_in_edits: Edits of `decoded` that put parts of the source in the place of stand-ins,
             and double percent signs.
         text: `decoded` with these edits, and with those of the step `restore`.
-        is_complete: Whether the model ended it; False if it is cut off at the longest length.
+        is_complete: Whether the model ended it, so that it is not cut off at the longest length.
         missing_terms: Targets of terms that the text lacks.
         copies: The kept parts that the text has, and lacks. None: nothing is kept.
-        links: Links of source tokens with the text, of `link`. Empty: they were not needed.
-        restored: The kept parts that the model did not copy, and `restore` has put into the text.
+        links: Links of source tokens with the text, of `link`. Empty: nothing needs them.
+        restored: The kept parts that `restore` has put into the text.
         token_scores: Log-probability of each token in nats, of `score`. Empty: none was requested.
-        sentences: Outputs of its sentences, and what is between these, which stand for its own
-            text. Empty: its own counts.
+        sentences: Outputs of the segment's sentences, and the text between them, which replace
+            `text`. Empty: `text` counts.
     """
 
     segment: Segment
@@ -172,7 +172,7 @@ class Output:
 
     @property
     def repeats(self) -> bool:
-        """Whether it repeats itself, and its source does not."""
+        """Whether the text repeats itself, and its source does not."""
         return repeats_itself(self.text) and not repeats_itself(self.segment.text)
 
 
@@ -194,7 +194,7 @@ Pieces = list[Unit | Cut | Fixed]
 
 @dataclass(frozen=True)
 class SplitTexts:
-    """Texts in pieces: segments, and what is between these."""
+    """Texts in pieces: segments, cuts between them, and text that stays."""
 
     texts: Sequence[Pieces[Segment]]
 

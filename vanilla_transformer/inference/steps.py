@@ -86,7 +86,7 @@ class Steps:
     def decode(
         self, segments: Sequence[Segment], rows: Sequence[Sequence[Hypothesis]], search: Search
     ) -> list[Output]:
-        """Decodes found tokens to texts, with parts of the source for their stand-ins."""
+        """Decodes found tokens to texts, in which parts of the source replace stand-ins."""
         ids = [list(hypothesis.ids) for row in rows for hypothesis in row]
         decode = self.reader.target_tokenizer.batch_decode
         texts = iter(decode(ids, skip_special_tokens=True) if ids else [])
@@ -118,10 +118,10 @@ class Steps:
         )
 
     def link(self, outputs: Sequence[Output], call: Call) -> list[Output]:
-        """Aligns the outputs whose links are needed.
+        """Adds links to the outputs that need them.
 
-        They are returned, or tell where a missing part or an invisible space goes, or which words a
-        term takes the place of, in languages without spaces.
+        Links are returned with an output; they tell the place of a missing part or an invisible
+        space; and in languages without spaces, they tell the words that a term replaces.
         """
         linked = list(outputs)
         wanted = [
@@ -181,7 +181,7 @@ class Steps:
 def _copies(
     segment: Segment, text: str, edits: Sequence[Edit], origins: Mapping[OutputSpan, SourceSpan]
 ) -> Copies:
-    """Compares the kept parts of a segment and of a text after edits; `origins` are before them."""
+    """Compares the kept parts of a segment and of an edited text; edits move the `origins`."""
     own = {moved(span, edits): origin for span, origin in origins.items()}
     for edit, span in zip(edits, spans_after(edits), strict=True):
         if edit.in_source:
@@ -190,7 +190,7 @@ def _copies(
 
 
 def edited(output: Output, edits: Sequence[Edit]) -> Output:
-    """Returns an output with edits of its text, and the kept parts and terms that it then has."""
+    """Returns an output with an edited text, and the links, kept parts and terms of that text."""
     segment, text = output.segment, apply_edits(output.text, edits)
     return replace(
         output,
@@ -202,7 +202,7 @@ def edited(output: Output, edits: Sequence[Edit]) -> Output:
 
 
 def restore(output: Output) -> Output:
-    """Puts into an output the spaces, kept parts and percent signs that it lacks of its source."""
+    """Adds the spaces, kept parts and percent signs of a source that its output lacks."""
     segment, edits = output.segment, list[Edit]()
     if spaces := segment.reading.edits_to_restore_spaces(output.text, output.links):
         output = edited(output, spaces)
@@ -219,9 +219,9 @@ def restore(output: Output) -> Output:
 
 
 def _is_cut_off(output: Hypothesis, search: Search) -> bool:
-    """Returns whether an output has the longest length, and the model had not ended it before.
+    """Returns whether an output reached the longest length without an end of the model.
 
-    The end that `forced_eos_token_id` puts there is not the model's.
+    An end that `forced_eos_token_id` sets does not count.
     """
     forced = search.settings.forced_eos_token_id is not None
     ended = output.end is not None and not forced
@@ -231,7 +231,7 @@ def _is_cut_off(output: Hypothesis, search: Search) -> bool:
 def _chosen_scores(
     values: list[float], ids: Ids, settings: GenerationConfig, longest: int | None = None
 ) -> tuple[float, ...]:
-    """Returns the scores of tokens; tokens that the settings force have the probability 1.
+    """Returns the scores of tokens; tokens that settings force have the probability 1.
 
     Args:
         ids: The tokens, of which the first may be that of `forced_bos_token_id`.

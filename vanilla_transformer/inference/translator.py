@@ -74,8 +74,8 @@ class Translator:
 
     Args:
         source_limit: Longest source in tokens; longer lines are split.
-        config: The config of the model, which limits lengths. None: nothing does.
-        calibration: Tells the quality of outputs. None: it is not known.
+        config: The config of the model, which limits lengths. None: there is no limit.
+        calibration: The calibration of the quality of outputs. None: it is unknown.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Translator:
         for folder in paths:
             check_model_directory(folder)
         first, device = paths[0], device or default_device()
-        tokenizer = load_tokenizer(first)  # it says what a name that the Hub lacks is
+        tokenizer = load_tokenizer(first)  # its error explains a name that the Hub lacks
         config = AutoConfig.from_pretrained(first)
         settings = load_generation_settings(first, config)
         if num_beams is not None:
@@ -179,8 +179,8 @@ class Translator:
                 has learnt it reads that of a similar one. `from_memory` of a result tells both. See
                 `text.memory`.
             progress: Whether to show on standard error how many texts are done.
-            name_text: Names a text by its index, where a warning tells of it. None: by its number,
-                from 1.
+            name_text: Returns the name of a text in warnings, by its index. None: warnings have
+                its number, from 1.
             **options: The fields of `TranslateOptions`: `src_lang` and `tgt_lang` (languages in any
                 spelling, such as "en" or "eng_Latn"; a list has one for each text), `n_best`,
                 `minimum_risk` ("chrf" or a function), `candidates`, `keep`, `keep_patterns`,
@@ -276,7 +276,7 @@ class Translator:
         if not memories:
             return repeat(None)
         reads = repeat(self.reader.reads_memory)
-        return decide_memory_uses(texts, memories, reads, tells=True)
+        return decide_memory_uses(texts, memories, reads, shows_similar=True)
 
     def run(
         self, job: Job, on_done: Callable[[int], object] = lambda _: None
@@ -304,7 +304,7 @@ class Translator:
         progress: bool = False,
         name_text: Callable[[int], str] | None = None,
     ) -> Iterator[list[Translation]]:
-        """Yields the outputs of each text of jobs; warns of cut, unread and unchanged ones.
+        """Yields the outputs of each text of jobs, and warns of their defects.
 
         Args:
             total: Number of all texts. None: it is not known.

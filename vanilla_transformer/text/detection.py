@@ -1,4 +1,4 @@
-"""The languages that a text may be in; `py3langid` tells some 130 apart."""
+"""The likely languages of a text, by `py3langid`, which knows some 130."""
 
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -44,7 +44,10 @@ def may_be_in(text: str, tag: str) -> bool:
 
 
 def is_unlikely(text: str, tag: str, odds: float) -> bool:
-    """Returns whether another language is so many times likelier than one and its relatives."""
+    """Returns whether an unrelated language is more than `odds` times as likely as `tag`.
+
+    The relatives of `tag` count for it.
+    """
     ranked, relatives = _ranked(text), _relatives(tag)
     own = sum(share for label, share in ranked if label in relatives)
     return odds * own < next(share for label, share in ranked if label not in relatives)
@@ -52,12 +55,12 @@ def is_unlikely(text: str, tag: str, odds: float) -> bool:
 
 @lru_cache(maxsize=1024)
 def _relatives(tag: str) -> frozenset[str]:
-    """Returns the languages of the detector that are a language or relatives of it."""
+    """Returns a language and its relatives, by the labels of the detector."""
     return frozenset(label for label in _detector().labels if are_related(label, tag))
 
 
 def are_related(one: str, other: str) -> bool:
-    """Returns whether a detector of languages may take one for the other: no, nb, nn; hr, bs, sr.
+    """Returns whether a detector may confuse two languages, such as nb and nn, or hr, bs and sr.
 
     The script does not count.
     """
@@ -68,7 +71,7 @@ def are_related(one: str, other: str) -> bool:
 
 
 def detect(text: str, supported: Sequence[str]) -> list[tuple[str, float]]:
-    """Returns how probable each of some languages is for a text, the most probable first.
+    """Returns the probabilities of some languages for a text, the most probable first.
 
     The probabilities are shares among all languages that the detector knows: they are all low for a
     text in another language. Languages that the detector does not know are left out.
@@ -91,7 +94,7 @@ def _detected_tag(label: str, script: str | None, supported: tuple[str, ...]) ->
 
 
 def _script_in(text: str, label: str) -> str | None:
-    """Returns the script of a text whose language has two; None: its language has one."""
+    """Returns the script of a text in a language of two scripts; None for other languages."""
     if label == "zh":  # the character sets of both kinds have few characters in common
         counts = [len(text.encode(codec, "ignore").decode(codec)) for codec in ("gb2312", "big5")]
         return "Hant" if counts[1] > counts[0] else "Hans"

@@ -20,7 +20,7 @@ class Edit:
     """Another text for a part of a text; an empty part is a position between two characters.
 
     Attributes:
-        in_source: The part of the source that the other text stands for. None: there is none.
+        in_source: The part of the source that the text stands for. None: it stands for none.
     """
 
     begin: int
@@ -47,7 +47,7 @@ def apply_edits(text: str, edits: Sequence[Edit], begin: int = 0, end: int | Non
 def without_overlaps(
     items: Iterable[Item], span_of: Callable[[Item], Span], others: Iterable[Span] = ()
 ) -> list[Item]:
-    """Returns items in order: of those that overlap, the longest counts, then the first given.
+    """Returns items in order, without overlaps: the longest counts, then the first given.
 
     Args:
         others: Spans that an item may not meet, either.
@@ -61,7 +61,7 @@ def without_overlaps(
 
 
 def spans_after(edits: Sequence[Edit]) -> list[Span]:
-    """Returns where the other texts of edits are in the edited text."""
+    """Returns the spans of the inserted texts after editing."""
     spans, grown = list[Span](), 0
     for edit in edits:
         begin = edit.begin + grown
@@ -71,7 +71,7 @@ def spans_after(edits: Sequence[Edit]) -> list[Span]:
 
 
 def moved(span: Span, edits: Sequence[Edit]) -> Span:
-    """Returns where a part of a text is after its edits, with all of the text of edits in it."""
+    """Returns the span of a part of a text after editing; it includes edits that it meets."""
     shift_begin = shift_end = 0
     begin, end = span
     for edit in edits:
@@ -86,7 +86,7 @@ def moved(span: Span, edits: Sequence[Edit]) -> Span:
 
 
 def meets(span: Span, others: Iterable[Span]) -> bool:
-    """Returns whether a part of a text overlaps with one of others."""
+    """Returns whether a span overlaps with one of others."""
     return any(span[0] < end and begin < span[1] for begin, end in others)
 
 
@@ -98,5 +98,5 @@ def stripped(text: str, span: Span) -> Span:
 
 
 def inner_positions(spans: Iterable[Span]) -> set[int]:
-    """Returns the positions inside parts of a text, at which a cut would divide one."""
+    """Returns the positions inside parts of a text: a cut there would divide a part."""
     return {position for begin, end in spans for position in range(begin + 1, end)}

@@ -5,10 +5,13 @@ rules in `web/kept.js`, and `tests/browser` compares both.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+import regex
 
 from vanilla_transformer.text.edits import OutputSpan, SourceSpan, Span, stripped, without_overlaps
 from vanilla_transformer.text.patterns import (
@@ -85,7 +88,7 @@ class _Part(NamedTuple):
     form: str
 
     def order(self) -> tuple[int, Span]:
-        """Returns the key by which equal parts are paired: their numbers, then their order."""
+        """Returns the key that orders equal parts for pairing: their numbers, then their places."""
         return written_number(self.text), self.span
 
 
@@ -111,7 +114,7 @@ class Copies:
             often. Equal parts of an unknown origin are paired in their order.
         missing: The spans of equal parts in the source, and how many of them the output lacks.
         spare: Other parts of the output.
-        origins: For parts of the output, if it is known, the part of the source that they are.
+        origins: The parts of the source that parts of the output come from, where known.
     """
 
     source: str
@@ -133,14 +136,14 @@ class Copies:
     ) -> "Copies":
         """Compares the kept parts of a source, which may have flags, and of an output."""
         texts = [source[slice(*span)] for span in kept]
-        rows = find_patterns(output, texts, flags=flags)
-        in_output = _spans_in_output(texts, output, [span for span, _ in rows])
+        matches = find_patterns(output, texts, flags=flags)
+        in_output = _spans_in_output(texts, output, [span for span, _ in matches])
         written = [output[slice(*span)] for span in in_output]
         # Where one side writes %s for the %1$s of the other side, numbers do not count.
         is_numbered = {have_numbers(texts), have_numbers(written)} != {False, True}
         parts = _parts_of(kept, texts, is_numbered)
         output_parts = _parts_of(in_output, written, is_numbered)
-        found, spare = _found_and_spare(source, parts, output, output_parts, dict(rows))
+        found, spare = _found_and_spare(source, parts, output, output_parts, dict(matches))
         missing = Counter(part.form for part in parts) - Counter(part.form for part in found)
         left = sorted((part for part in parts if part.form not in missing), key=_Part.order)
         pairs = list[tuple[SourceSpan, OutputSpan]]()
@@ -179,7 +182,8 @@ def _spans_in_output(parts: Sequence[str], output: str, code: Sequence[Span]) ->
     """Finds the parts of an output that its source has too, beside those that look like code."""
     # Unknown characters, and matches of patterns of the user.
     others = [part for part in dict.fromkeys(parts) if not pattern_of(part)]
-    spans = [*code, *(span for part in others for span in _spans_of(part, output))]
+    copies = (regex.finditer(regex.escape(part), output, overlapped=True) for part in others)
+    spans = [*code, *(copy.span() for copy in chain.from_iterable(copies))]
     # A percent sign beside a placeholder is a part of it only where it is one in the source.
     shapes = {normalized_part(part, is_numbered=False) for part in parts}
     return [
@@ -190,13 +194,6 @@ def _spans_in_output(parts: Sequence[str], output: str, code: Sequence[Span]) ->
     ]
 
 
-def _spans_of(part: str, text: str) -> Iterator[Span]:
-    begin = text.find(part)
-    while begin >= 0:
-        yield begin, begin + len(part)
-        begin = text.find(part, begin + 1)
-
-
 def _found_and_spare(
     source: str,
     parts: Sequence[_Part],
@@ -205,7 +202,7 @@ def _found_and_spare(
     patterns: Mapping[Span, Pattern],
 ) -> tuple[list[_Part], list[Spare]]:
     """Divides the parts of an output into those that the source has and spare ones."""
-    source_rows = {pattern for part in parts if (pattern := pattern_of(part.text))}
+    of_source = {pattern for part in parts if (pattern := pattern_of(part.text))}
     remaining = Counter(part.form for part in parts)
     extra = Counter(part.form for part in output_parts if part.form in remaining) - remaining
     found, spare = list[_Part](), list[Spare]()
@@ -215,17 +212,17 @@ def _found_and_spare(
         is_behind = found and not output[found[-1].span[1] : span[0]].strip()
         before = found[-1].text if is_behind else ""
         is_repeated = text == before
-        # If one of two equal parts side by side is too many, it is the second.
+        # The source has the part. Of two equal parts side by side, the second may be too many.
         if remaining[form] and not (is_repeated and extra[form]):
             remaining[form] -= 1
             found.append(part)
         elif text == "%%" and (is_by_number(output, span[0]) or before[-1:] not in ("", "%")):
             continue  # the percent sign of a number, or of a part that may stand for one
-        elif extra[form]:
+        elif extra[form]:  # a copy too many
             extra[form] -= 1
             spare.append(Spare(span, is_repeated or may_not_repeat(text)))
-        elif pattern and is_invented(text, pattern, source, source_rows):
+        elif pattern and is_invented(text, pattern, source, of_source):  # it is not the source's
             spare.append(Spare(span, must_go=True))
-        elif pattern in source_rows:
+        elif pattern in of_source:  # it may be another spelling of a missing part
             spare.append(Spare(span, must_go=False))
     return found, spare

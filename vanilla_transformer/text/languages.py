@@ -50,7 +50,7 @@ _KANA = regex.compile(r"[\p{Hiragana}\p{Katakana}]")
 
 @lru_cache(maxsize=1024)
 def letters_of(tag: str) -> Any:
-    """Returns a pattern that finds each letter of a language's script, or None if it is unknown."""
+    """Returns a pattern of the letters of a language's script, or None if Unicode lacks it."""
     language = langcodes.Language.get(standard_tag(tag))
     scripts = UNICODE_SCRIPTS.get(script_of(tag), (script_of(tag),))
     if language.script is None and language.language in TWO_SCRIPTS:
@@ -63,7 +63,7 @@ def letters_of(tag: str) -> Any:
 
 
 def words_have_spaces(tag: str | None) -> bool:
-    """Returns whether a language puts spaces between words; None: an unknown one, which does."""
+    """Returns whether a language puts spaces between words; an unknown one (None) does."""
     return tag is None or script_of(tag) not in WITHOUT_SPACES
 
 
@@ -77,14 +77,14 @@ def is_spaced_script_at(text: str, position: int) -> bool:
 
 
 def sentences_have_spaces(tag: str | None) -> bool:
-    """Returns whether a language puts spaces between sentences; None: an unknown one does."""
+    """Returns whether a language puts spaces between sentences; an unknown one (None) does."""
     return tag is None or script_of(tag) not in WITHOUT_SENTENCE_SPACES
 
 
 def tag_of_texts(texts: Iterable[str]) -> str | None:
-    """Returns a language of Asia whose script most letters of the first 1,000 texts have.
+    """Returns the tag of an Asian language in whose script most letters of 1,000 texts are.
 
-    It is "zh", "ja", "ko", "th", "lo", "km", "my", "bo" or "jv-Java"; None for other scripts.
+    The tag is "zh", "ja", "ko", "th", "lo", "km", "my", "bo" or "jv-Java". None: another script.
     """
     sample = "".join(islice(texts, 1000))
     letters = len(_LETTERS.findall(sample))

@@ -78,7 +78,7 @@ class Suggestion:
 
 
 class Memory:
-    """Pairs of one direction; later ones may be added, by several threads."""
+    """The pairs of one direction. Several threads may add pairs."""
 
     def __init__(self, pairs: Iterable[Pair] = ()) -> None:
         self._pairs: list[Pair] = []
@@ -97,7 +97,7 @@ class Memory:
         if not (pair.source.strip() and pair.target.strip()):
             return
         stored = Skeleton(pair.source)
-        # No number is like another, and what stays in a text is no translation of a similar one.
+        # Numbers are not similar to each other; a text that stays as it is translates no other one.
         is_like_others = _LETTER.search(stored.body) and pair.source != pair.target
         with _LOCK:
             hashed, index = hash(_nameless(pair.source)), len(self)
@@ -177,22 +177,22 @@ class Memory:
         return None
 
     def has_similar(self, text: str, least: float) -> bool:
-        """Returns whether a text of a smallest similarity is stored."""
+        """Returns whether the memory has a text of at least a similarity."""
         return bool(self._find(Skeleton(text), least))
 
     def _find(self, query: Skeleton, least: float) -> list[tuple[int, float]]:
-        """Finds the indices and similarities of pairs from a smallest one on, the highest first."""
+        """Returns the indices and similarities of similar pairs, the most similar first."""
         with _LOCK:
             return self._words.find(query.words, least)
 
     def draw(self, chance: Random) -> Suggestion:
-        """Returns any pair, drawn at random, as a suggestion of similarity 0."""
+        """Returns a random pair as a suggestion of similarity 0."""
         pair = self._pairs[chance.randrange(len(self))]
         return Suggestion(pair.source, pair.target, 0.0)
 
 
 def normalized(text: str) -> str:
-    """Returns a text as equal texts are known: white space at the ends is left out."""
+    """Returns the form by which equal texts are known: without white space at the ends."""
     return normalize("NFC", text.strip())
 
 
@@ -210,7 +210,7 @@ def _nameless(text: str) -> str:
 def _renamed(pair: Pair, text: str) -> str | None:
     """Returns a translation with the names and the white space of a text equal to its source.
 
-    None: names differ, and one does not stand once in the source and once in the translation.
+    Returns None if a name differs that the source and the translation do not have once each.
     """
     if pair.source == text:
         return pair.target
@@ -227,10 +227,10 @@ def _renamed(pair: Pair, text: str) -> str | None:
 
 
 def memory_suffix(text: str, similar: Suggestion) -> str:
-    """Returns the suffix of a text with which a model reads the translation of a similar text.
+    """Returns the suffix by which a model reads the translation of a similar text.
 
-    It ends with the words in which both texts differ: at each difference the words of the similar
-    text, then of the text.
+    The suffix is the translation and, for each difference of both texts, the words of the similar
+    text and those of the text.
     """
     stored, query = sides = Skeleton(similar.source), Skeleton(text)
     shown = [similar.target.strip()]

@@ -35,13 +35,13 @@ OPTIONS = regex.compile(
 
 
 def _is_counted(part: str, text: str, parts: Collection[str]) -> bool:
-    """Returns whether the numbers of placeholders go from 1 to this one: 50 may be a share."""
+    """Returns whether a text has placeholders of all numbers from 1 to that of this part."""
     numbers = range(1, int(part.lstrip("%L$")) + 1)
     return {part.rstrip("0123456789") + str(number) for number in numbers}.issubset(parts)
 
 
 def _is_no_money(part: str, text: str, parts: Collection[str]) -> bool:
-    """Returns whether no number stands beside a part, as in `20 millions $US` and `$CAN 5`."""
+    """Returns whether a part is no currency beside a number, as in `20 millions $US`."""
     sign = regex.escape(part)
     amount = rf"\d\s?(?:\p{{L}}+\.?\s){{0,2}}{sign}(?!\w)|(?<!\w){sign}\s?\d"
     return not (part[1:].isupper() and len(part) <= 4 and regex.search(amount, text))
@@ -60,15 +60,15 @@ def _is_among_options(part: str, text: str, parts: Collection[str]) -> bool:
 
 
 class Pattern(NamedTuple):
-    """A row of the table: parts of one kind, which stay as they are in a translation.
+    """A pattern of parts of one kind, which stay as they are in a translation.
 
     Attributes:
         kind: "placeholder", "code", "address", "path", "option" or "emoji".
         signs: Each part has one of them. Empty: it need not.
         expression: The regular expression of a part.
-        example: Such parts.
-        prose: Texts that look alike, and have no such part.
-        is_unambiguous: Whether no prose looks so: a part that an output invents is taken out.
+        example: Examples of such parts.
+        prose: Similar texts without such a part.
+        is_unambiguous: Whether no prose matches: a part that an output invents is taken out.
         stands: Takes a part, its text and all that matches in this text; returns whether the part
             is code there. None: it always is.
     """
@@ -248,11 +248,13 @@ PATTERNS: Sequence[Pattern] = (
         "1 ©",
     ),
 )
-"""The table; where two parts overlap, the part of the earlier row counts."""
+"""All patterns; where two parts overlap, the part of the earlier pattern counts."""
 
 
 def _strict(space: str) -> dict[str, str]:
-    """Returns by flags of messages the expressions of placeholders: there % is no percent sign.
+    """Returns the expressions of placeholders by the flags of messages in which they count.
+
+    In such messages, a % begins a placeholder.
 
     Args:
         space: " " if `% d` is a placeholder, or "".
@@ -275,7 +277,7 @@ def _strict(space: str) -> dict[str, str]:
 def _patterns_for(
     flags: frozenset[str], has_space: bool
 ) -> tuple[Sequence[Pattern], Sequence[str]]:
-    """Returns the table for a message with flags of gettext, and expressions that do not count.
+    """Returns the patterns of a message with flags of gettext, and the expressions to leave out.
 
     Args:
         has_space: Whether `% d` counts as a placeholder.
@@ -302,11 +304,11 @@ def find_patterns(
     kind: str | None = None,
     flags: frozenset[str] = frozenset(),
 ) -> list[tuple[tuple[int, int], Pattern]]:
-    """Finds the parts of a text that look like code, in order, with their rows.
+    """Returns the spans of the parts of a text that look like code, in order, and their patterns.
 
     Args:
-        source_parts: Parts of the source of the text, which are found whatever stands beside them.
-            Only if one of them is like `% d`, `% d` is no percent sign here. None: it is a source.
+        source_parts: Parts of the source of the text, which count in every place. `% d` counts as
+            a placeholder only if one of them is like it. None: the text is a source.
         kind: Parts of this kind only. None: of any kind.
         flags: The flags of gettext that a message has, such as `c-format` and `no-c-format`.
     """
@@ -333,38 +335,38 @@ def find_patterns(
             if pattern.stands is None or part in source_parts or pattern.stands(part, text, parts):
                 found.append((span, pattern))
                 taken.update(range(*span))
-    return sorted(found, key=lambda row: row[0])
+    return sorted(found, key=lambda pair: pair[0])
 
 
 def pattern_of(part: str) -> Pattern | None:
-    """Returns the row of a text that is one part as a whole, or None."""
-    return next((row for row in PATTERNS if _compiled(row.expression).fullmatch(part)), None)
+    """Returns the pattern that matches the whole of a text, or None."""
+    return next((one for one in PATTERNS if _compiled(one.expression).fullmatch(part)), None)
 
 
 def may_not_repeat(part: str) -> bool:
-    """Returns whether a translation never repeats a part; it may repeat addresses and `$1`."""
+    """Returns whether a translation never repeats a part. It may repeat addresses and `$1`."""
     pattern = pattern_of(part)
     return pattern is not None and (
         pattern.is_unambiguous or pattern.kind in ("path", "option", "emoji")
     )
 
 
-def is_invented(part: str, pattern: Pattern, source: str, source_rows: Collection[Pattern]) -> bool:
-    """Returns whether an output has invented a part; `source_rows` are the rows of its source."""
-    if pattern.is_unambiguous or pattern.kind != "placeholder" or pattern not in source_rows:
+def is_invented(part: str, pattern: Pattern, source: str, of_source: Collection[Pattern]) -> bool:
+    """Returns whether an output has invented a part; `of_source` are the patterns of its source."""
+    if pattern.is_unambiguous or pattern.kind != "placeholder" or pattern not in of_source:
         return pattern.is_unambiguous
     number = regex.search(r"\d+$", part)  # %2 may be a share where the source has a 2
     return not (number and regex.search(rf"(?<![\d%$]){number[0]}(?!\d)", source))
 
 
 def is_written_out(part: str, output: str) -> bool:
-    """Returns whether an output has © for the reference `&copy;`; signs of markup do not count."""
+    """Returns whether an output has © for the reference `&copy;`; `<`, `>` and `&` do not count."""
     sign = html.unescape(part)
     return sign not in (part, "&", "<", ">") and sign in output
 
 
 def is_part_at(part: str, text: str, position: int) -> bool:
-    """Returns whether a text has just this part at a position, and not the beginning of a word."""
+    """Returns whether a text has this part at a position, and no longer part or word."""
     end = position + len(part)
     if part[-1:].isalpha() and regex.compile(r"\p{Latin}{4}").match(text, end):
         return False

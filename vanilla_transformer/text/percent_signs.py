@@ -22,7 +22,7 @@ NUMBER = regex.compile(
 def edits_to_double_percents(
     source: str, kept: Sequence[SourceSpan], output: str, flags: frozenset[str] = frozenset()
 ) -> list[Edit]:
-    """Finds the edits that double the percent signs of an output, if its source doubles its own."""
+    """Returns the edits that double the percent signs of an output as its source doubles them."""
     parts = [source[slice(*span)] for span in kept]
     if not ("%" in output and any(map(_doubles, parts))):
         return []
@@ -52,36 +52,28 @@ def _signs_outside(text: str, parts: Iterable[Span]) -> list[int]:
 def edits_to_add_percents(
     source: str, kept: Sequence[SourceSpan], output: str, copies: Sequence[OutputSpan]
 ) -> list[Edit]:
-    """Finds the edits that give numbers of an output the percent signs of its source.
+    """Returns the edits that add the percent signs of a source to the numbers of its output.
 
-    A number that the source has without a sign, too, gets none, nor does a number before a word,
-    which may mean "percent".
+    No sign is added to a number that the source also has without one, nor before a word, which may
+    mean "percent".
 
     Args:
-        kept: The kept parts of the source, which are no such numbers.
+        kept: The kept parts of the source, in which numbers do not count.
         copies: The kept parts of the output.
     """
-    in_source, in_output = _numbers(source, kept), _numbers(output, copies, count_words=True)
-    lost = Counter(number for number, sign, _ in in_source if sign)
-    lost -= Counter(number for number, sign, _ in in_output if sign)
-    bare, edits = {number for number, sign, _ in in_source if not sign}, list[Edit]()
-    for number, sign, end in in_output:
-        if lost[number] > 0 and not sign and number not in bare:
+    in_source, in_output = _numbers(source, kept), _numbers(output, copies)
+    lost = Counter(number for number, sign, _, _ in in_source if sign)
+    lost -= Counter(number for number, sign, word, _ in in_output if sign or word)
+    bare, edits = {number for number, sign, _, _ in in_source if not sign}, list[Edit]()
+    for number, sign, word, end in in_output:
+        if lost[number] > 0 and not (sign or word or number in bare):
             lost[number] -= 1
             edits.append(Edit(end, end, "% " if output[end : end + 1] == "%" else "%"))
     return edits
 
 
-def _numbers(
-    text: str, kept: Sequence[Span], count_words: bool = False
-) -> list[tuple[str, bool, int]]:
-    """Returns the numbers outside of kept parts, whether each has a percent sign, and their ends.
-
-    Args:
-        count_words: Whether a word behind a number counts as a sign.
-    """
+def _numbers(text: str, kept: Sequence[Span]) -> list[tuple[str, str | None, str | None, int]]:
+    """Returns the numbers outside of kept parts, each with its sign, the word behind, its end."""
     others = apply_edits(text, [Edit(begin, end, "\0" * (end - begin)) for begin, end in kept])
-    return [
-        (n[2].replace(",", "."), bool(n[1] or n[3] or (count_words and n[4])), n.end(2))
-        for n in NUMBER.finditer(others)
-    ]
+    found = NUMBER.finditer(others)
+    return [(n[2].replace(",", "."), n[1] or n[3], n[4], n.end(2)) for n in found]

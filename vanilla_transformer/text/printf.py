@@ -19,9 +19,10 @@ PRINTF_PART = regex.compile(
 
 
 def normalized_part(part: str, is_numbered: bool = True) -> str:
-    """Returns a part as parts are compared: `%d %%` and `%%%d` of other languages are `%d%%`.
+    """Returns the form by which parts are compared: `%d%%` for `%d %%` and `%%%d`.
 
-    The numbers of `%1$s` and `%2$s` count if it is numbered.
+    Args:
+        is_numbered: Whether the numbers of `%1$s` and `%2$s` count.
     """
     if not is_numbered:
         part = _POSITION.sub("%", part)
@@ -41,13 +42,13 @@ def is_by_number(text: str, position: int) -> bool:
 
 
 def written_number(part: str) -> int:
-    """Returns the number of a placeholder such as `%2$s`; 0: it has none."""
+    """Returns the number of a placeholder such as `%2$s`, or 0 if it has none."""
     match = _POSITION.match(part)
     return int(match[1]) if match else 0
 
 
 def have_numbers(parts: Iterable[str]) -> bool | None:
-    """Returns whether placeholders such as `%s` have numbers; None: only some have."""
+    """Returns whether placeholders such as `%s` have numbers, or None if only some have."""
     found = {bool(_POSITION.search(part)) for part in parts if PRINTF_PART.fullmatch(part)}
     return None if len(found) > 1 else True in found
 
@@ -97,7 +98,7 @@ def may_be_numbered(flags: Collection[str]) -> bool:
 def edits_to_number(
     source: str, output: str, pairs: Iterable[tuple[SourceSpan, OutputSpan]]
 ) -> list[Edit]:
-    """Finds the edits that number the placeholders of an output, if its order is another one.
+    """Finds the edits that number the placeholders of an output whose order differs.
 
     Args:
         pairs: The span of a part in the source, and its span in the output.

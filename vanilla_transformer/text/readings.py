@@ -38,7 +38,7 @@ class Reading:
 
     Attributes:
         original: The text.
-        edits: The changes that make the text that the model reads, in order.
+        edits: The edits that turn it into the text that the model reads, in order.
     """
 
     original: str
@@ -51,18 +51,18 @@ class Reading:
 
     @cached_property
     def undone(self) -> list[Edit]:
-        """The edits that make the original of the text that the model reads."""
+        """The edits that turn the text that the model reads into the original."""
         return [
             Edit(*span, self.original[slice(*edit.span)], edit.in_source)
             for edit, span in zip(self.edits, spans_after(self.edits), strict=True)
         ]
 
     def in_original(self, span: Span) -> Span:
-        """Returns the part of the original that a part of the text stands for."""
+        """Returns the span in the original of a part of the text."""
         return moved(span, self.undone)
 
     def without(self, spans: Sequence[Span]) -> "Reading":
-        """Returns a reading that also lacks some spans, unless nothing would be left.
+        """Returns a reading without some spans, or this one if nothing would be left.
 
         The white space before a span goes too.
         """
@@ -83,11 +83,11 @@ class Reading:
 
     @property
     def spaces(self) -> list[Edit]:
-        """The edits that write one space for other white space; other edits write more."""
+        """The edits that replace other white space by one space, which no other edit does."""
         return [edit for edit in self.edits if edit.text == " "]
 
     def edits_to_restore_spaces(self, output: str, links: TokenLinks) -> list[Edit]:
-        """Returns the edits that put other white space than a space between the same words."""
+        """Returns the edits that restore white space, such as a no-break space, between words."""
         words, edits = words_and_signs(self.original), dict[Span, Edit]()
         gaps = [
             (first, second)
@@ -106,7 +106,7 @@ class Reading:
         return sorted(edits.values(), key=lambda edit: edit.begin)
 
     def edits_to_replace_stand_ins(self, output: str) -> list[Edit]:
-        """Returns the edits that put parts of the original in the place of their stand-ins."""
+        """Returns the edits that replace stand-ins in an output by parts of the original."""
         if not self.edits:  # the usual case
             return []
         spans: dict[str, list[Span]] = {edit.text: [] for edit in self.edits}
@@ -124,7 +124,7 @@ class Reading:
 
 
 def edits_to_unify_spaces(text: str) -> list[Edit]:
-    """Returns the edits that put one space for other white space within a text.
+    """Returns the edits that replace other white space within a text by one space.
 
     White space without a width counts between two words of scripts with spaces. A soft hyphen is
     left out: the words of an output are divided elsewhere.
@@ -164,7 +164,7 @@ class StandIns:
     def reading(self, text: str, spans: Sequence[Span]) -> Reading:
         """Returns a reading with a token for each span, as long as there are tokens.
 
-        Of the further spans, `% d` is read as `%d`, which models know.
+        In spans without a token, `% d` becomes `%d`, which models know.
         """
         spans = self._fitting(text, spans)
         others = (text[slice(*span)].replace("% ", "%") for span in spans[len(self.tokens) :])
@@ -172,7 +172,7 @@ class StandIns:
         return Reading(text, [Edit(*span, to) for span, to in pairs if to != text[slice(*span)]])
 
     def in_pair(self, source: str, target: str, *others: str) -> tuple[str, ...]:
-        """Returns a pair, and other targets, with tokens for parts that both have equally often."""
+        """Returns a pair and other targets with tokens for the parts that the pair shares."""
         source_spans = self._fitting(source, kept_spans(source))
         target_spans = self._fitting(target, kept_spans(target)) if source_spans else []
         counts = [
@@ -186,11 +186,10 @@ class StandIns:
         return reading.text, *written
 
     def reading_of_target(self, text: str, spans: Sequence[Span], source: Reading) -> Reading:
-        """Returns a reading of a given target, with the tokens that its source has for equal parts.
+        """Returns the reading of a given target: equal parts have the tokens of its source.
 
         Args:
-            spans: The kept parts of the target. A part that the source's reading leaves out is
-                left out here too.
+            spans: The kept parts of the target. The reading lacks those that the source's lacks.
         """
         parts: dict[str, deque[Edit]] = defaultdict(deque)
         for edit in source.edits:

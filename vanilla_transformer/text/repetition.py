@@ -6,11 +6,11 @@ from statistics import median
 import regex
 
 _TIMES = 3
-"""Times in a row from which words, or a part of a word, count as repeated."""
+"""Smallest number of equal words, or parts of a word, in a row that counts as a repetition."""
 _TOKENS, _LETTERS, _ALPHABET = 3, 12, 1000
-"""A second search repeats no three tokens, or no twelve if tokens are letters.
+"""Lengths of token groups that a second search does not repeat: subwords, letters.
 
-Fewer than 1000 tokens are an alphabet.
+A vocabulary of single characters counts as letters if it has fewer than 1000 tokens.
 
 Of the German references of Multi30k, 0.7% have three subwords twice, 1.1% twelve letters, and 91%
 three letters. Chinese characters, which are more than an alphabet, hold as much as subwords.
@@ -27,13 +27,13 @@ _LETTER = regex.compile(r"\p{L}")
 
 
 def tokens_not_repeated(vocabulary: Collection[str]) -> int:
-    """Returns how many tokens of a vocabulary may not come a second time, if words shall not."""
+    """Returns the length of the token groups that a search without repeated words forbids."""
     is_of_letters = median(map(len, vocabulary)) == 1 and len(vocabulary) < _ALPHABET
     return _LETTERS if is_of_letters else _TOKENS
 
 
 def repeats_itself(text: str) -> bool:
-    """Returns whether up to six words, or a part of a word, stand there three times in a row.
+    """Returns whether a text has up to six words, or a part of a word, three times in a row.
 
     Case and signs between words do not count. Numbers, dashes and dots may repeat.
     """

@@ -1,6 +1,6 @@
 """Puts the kept parts that an output lacks back into it, each exactly once.
 
-A part goes where the alignment of source and target has it.
+The alignment of source and output tells the place of a part.
 """
 
 import html
@@ -29,14 +29,14 @@ letters that are no copy ("v" of "v%d" for "%.1f"), at 0.6 damaged copies stay b
 
 
 def edits_to_restore(copies: Copies, links: TokenLinks, protected: OutputSpans = ()) -> list[Edit]:
-    """Finds the edits after which an output has each kept part as often as its source.
+    """Returns the edits that give an output each kept part as often as its source has it.
 
     The edits are in order, and do not overlap. Protected parts of the output, such as terms, stay
     as they are.
     """
     output = copies.output
     taken, spare = [*copies.in_output], [extra.span for extra in copies.spare]
-    # Of equal parts, those whose linked words hold no copy are the first to count as missing.
+    # Of equal parts, the missing ones are first those whose linked words have no copy.
     lacking = [
         span
         for alike, count in copies.missing
@@ -53,7 +53,7 @@ def edits_to_restore(copies: Copies, links: TokenLinks, protected: OutputSpans =
         before, _, behind = edit.text.partition(part)
         others = "".join(other.text for other in edits if other.span == (edit.begin, edit.begin))
         head = f"{output[: edit.begin]}{others}{before}"
-        # %d before a letter is no placeholder, /tmp behind one no path.
+        # A part may need a space: %d before a letter is no placeholder, /tmp behind one no path.
         part = with_needed_spaces(part, f"{head}{behind}{output[edit.end :]}", len(head), len(head))
         edits.append(replace(edit, text=f"{before}{part}{behind}"))
         taken.append(edit.span)
@@ -68,26 +68,28 @@ def edits_to_restore(copies: Copies, links: TokenLinks, protected: OutputSpans =
 def _edit_for(
     span: SourceSpan, copies: Copies, links: TokenLinks, spare: OutputSpans, taken: OutputSpans
 ) -> Edit:
-    """Finds the edit that brings a kept part back: over a copy or another part, or into a gap."""
+    """Returns the edit that puts a kept part over a copy, over another part, or into a gap."""
     source, output = copies.source, copies.output
     text = source[slice(*span)]
     linked = [own for own in links.linked_with(span) if not meets(own, taken)]
     copy = _exact_copy(text, output, [*taken, *spare])
     copy = copy or _damaged_copy(text, output, linked, spare, taken)
-    if copy is None and spare:  # another part is in its place: a linked one comes first
+    if copy is None and spare:  # the linked spare part, or else the first one, is in its place
         copy = min(spare, key=lambda other: (not meets(other, linked), other))
     if copy is not None:
         return Edit(*copy, text)
     before, behind = source[: span[0]][-1:] or " ", source[span[1] :][:1]
-    gap = _gap(span, output, links, taken, is_glued=not before.strip() and bool(behind.strip()))
+    is_glued = before.isspace() and bool(behind.strip())
+    gap = _gap(span, output, links, taken, is_glued)
     left, right = output[:gap][-1:], output[gap:][:1]
-    has_space = before.isspace() and (left.strip() or (taken and not output))
-    ends_word = not behind.isalnum() and right.isalnum()
-    return Edit(gap, gap, " " * bool(has_space) + text + " " * ends_word)
+    follows_text = bool(left.strip() or (taken and not output))
+    space_before = " " if before.isspace() and follows_text else ""
+    space_behind = " " if right.isalnum() and not behind.isalnum() else ""
+    return Edit(gap, gap, space_before + text + space_behind)
 
 
 def _exact_copy(text: str, output: str, others: OutputSpans) -> OutputSpan | None:
-    """Finds a copy that is not found as a part, since it touches a letter or stands there twice."""
+    """Returns a copy that is no kept part, since it touches a letter or another copy."""
     written = f"(?:{regex.escape(text)})+"
     if text.startswith("&"):  # or the sign that a reference stands for
         written += rf"|{regex.escape(html.unescape(text))}(?![#\w])"
@@ -98,7 +100,7 @@ def _exact_copy(text: str, output: str, others: OutputSpans) -> OutputSpan | Non
 def _damaged_copy(
     text: str, output: str, linked: OutputSpans, spare: OutputSpans, taken: OutputSpans
 ) -> OutputSpan | None:
-    """Finds the text that is linked with a part, if it is similar to the part."""
+    """Returns the span of the text that is linked with a part, if it is similar to the part."""
     if not linked:
         return None
     begin, end = stripped(output, (linked[0][0], linked[-1][1]))
@@ -120,7 +122,7 @@ def _damaged_copy(
 def _gap(
     span: SourceSpan, output: str, links: TokenLinks, taken: OutputSpans, is_glued: bool
 ) -> int:
-    """Returns the position of a kept part: behind the translation of the text before it.
+    """Returns the position for a kept part: behind the translation of the text before it.
 
     A glued part touches only the text behind it, and goes directly before its translation.
     """
@@ -138,7 +140,7 @@ def _gap(
 
 
 def with_needed_spaces(part: str, text: str, begin: int, end: int) -> str:
-    """Returns a kept part with the spaces without which it is not recognised as a part there."""
+    """Returns a kept part with the spaces that it needs to be recognised in its place."""
     for before, behind in product(("", " "), repeat=2):
         head = text[:begin] + before
         if is_part_at(part, head + part + behind + text[end:], len(head)):

@@ -23,8 +23,8 @@ _SENTENCE_SIGNS = regex.compile(
     rf"[[\p{{SB=STerm}}--[!?\uff01\uff1f]]\u0f0d-\u0f12]+{_CLOSING}\s*", regex.V1
 )
 _GOES_ON = regex.compile(r"(?<=\u104a\s*)|(?<=[\u300d\u300f])(?=\u3068|\u3063\u3066)")
-"""Positions at which a sentence goes on: at a comma of Burmese, and behind words that Japanese
-quotes."""
+"""Positions at which a sentence goes on: behind a Burmese comma, and before the particle that
+follows a Japanese quotation."""
 _CLAUSE_SIGNS = regex.compile(
     r"(?:[,;:](?=[\s\p{Pe}\p{Pf}\"'])|[\u060c\u061b\u3001\uff0c\uff1b\uff1a\u104a\u17d6\u1363-\u1365]"
     rf"(?!\p{{Nd}})){_CLOSING}\s*"
@@ -43,9 +43,9 @@ _LEVELS: Sequence[tuple[Between, Any]] = (
     ("letters", _CLUSTER),
     ("letters", _CHARACTER),
 )
-"""Between which units a line is cut, and where these end; None: by `sentence_ends`.
+"""The units between which a line is cut, largest first, and their ends; None: `sentence_ends`.
 
-The larger the units between cuts, the more of its context each piece keeps.
+Larger units keep more context in each piece.
 """
 
 
@@ -135,7 +135,7 @@ def split_sentences(
 
 
 def _units(text: str, ends: Sequence[int]) -> list[Span]:
-    """Returns where each unit begins and ends, without the white space after all but the last."""
+    """Returns the spans of units, without the white space after all but the last."""
     units: list[Span] = []
     start, last = 0, len(text.rstrip())
     for end in ends:
@@ -148,7 +148,7 @@ def _units(text: str, ends: Sequence[int]) -> list[Span]:
 
 
 def _last_that_fits(units: Sequence[Span], first: int, fits: Callable[[int, int], bool]) -> int:
-    """Finds the last unit up to whose end a piece fits, in few steps; `first` is always taken."""
+    """Returns the index of the last unit that fits into a piece; `first` always does."""
     last, step = first, 1
     while last + step < len(units) and fits(units[first][0], units[last + step][1]):
         last += step
@@ -161,7 +161,7 @@ def _last_that_fits(units: Sequence[Span], first: int, fits: Callable[[int, int]
 
 
 def sentence_ends(text: str, tag: str | None) -> list[int]:
-    """Returns where the sentences of a text end, after their closing quotes and white space.
+    """Returns the ends of the sentences of a text, after closing quotes and white space.
 
     Args:
         tag: The language of the text, whose abbreviations end no sentence. None: English's.

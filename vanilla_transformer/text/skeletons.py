@@ -1,6 +1,6 @@
-"""Skeletons: texts as a memory compares them, and translations with what does not count in these.
+"""Skeletons: the forms by which a memory compares texts, and translations that fit another text.
 
-What does not count are placeholders and numbers, case, and the signs at the end of a text.
+Skeletons ignore placeholders and numbers, case, and the signs at the end of a text.
 """
 
 from collections import Counter, defaultdict
@@ -22,11 +22,11 @@ _WIDE_SCRIPT = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}]\Z")
 _BREAK = regex.compile(r"[\n\t]")
 _WORD = regex.compile(r"[\p{L}\p{N}\p{M}]")
 PART = "\0"
-"""What stands for a part in a skeleton."""
+"""The character that stands for a part in a skeleton."""
 
 
 class Skeleton:
-    """A text as texts are compared, and its parts that do not count.
+    """The form by which a memory compares a text, and the parts that this form ignores.
 
     Attributes:
         text: The text.
@@ -61,20 +61,20 @@ class Skeleton:
 
 
 class Endings:
-    """How the targets of a memory write the endings of sources: by signs at both of their ends."""
+    """The signs at both ends of a memory's targets, counted by the endings of their sources."""
 
     def __init__(self) -> None:
         self._signs = defaultdict[str, Counter[tuple[str, str]]](Counter)
 
     def add(self, source: Skeleton, target: str) -> None:
-        """Counts how a target writes the ending of its source."""
+        """Counts the signs with which a target renders the ending of its source."""
         opening, _, ending = _split_signs(target)
         plain = _plain_ending(ending)
         if plain == _plain_ending(source.ending):
             self._signs[plain][opening, ending.rstrip()] += 1
 
     def write(self, body: str, wanted: str) -> tuple[str, str]:
-        """Returns a target and its ending, as such an ending is usually written."""
+        """Returns a target, with an opening sign if needed, and the usual form of an ending."""
         _, body, _ = _split_signs(body)
         sign, space = wanted.strip(), wanted[len(wanted.rstrip()) :]
         usual = self._signs.get(_plain_ending(wanted)) if sign else None
@@ -89,7 +89,7 @@ class Endings:
 def adapted_target(stored: Skeleton, target: str, query: Skeleton, endings: Endings) -> str | None:
     """Returns the target of a stored source with the parts, case and ending of a query.
 
-    None: its parts do not fit, or its line breaks do not.
+    Returns None if its parts or its line breaks do not fit.
     """
     if stored.text == query.text:
         return target
@@ -113,24 +113,22 @@ def adapted_target(stored: Skeleton, target: str, query: Skeleton, endings: Endi
 
 
 def _adapted_parts(own: Skeleton, stored: Skeleton, query: Skeleton) -> list[str] | None:
-    """Returns the parts of a target, with those of a query in the place of those of its source.
+    """Returns the parts of a target in which the parts of a query replace those of its source.
 
-    None: it has other parts than its source, or parts that the query lacks, or it is unknown which
-    of its parts stands for which of the query.
+    Returns None if the target has other parts than its source and the query, or if several parts
+    of the query may replace one of its parts.
     """
     if Counter(own.parts) == Counter(stored.parts) and len(own.parts) == len(query.parts):
-        if len({*zip(stored.parts, query.parts, strict=True)}) > len({*stored.parts}):
-            return None  # `2 of 7` for `3 of 3`
         order = list(map(stored.parts.index, own.parts))
-        in_order = [index for index in order if takes_next_value(query.parts[index])]
-        if in_order != sorted(in_order):
-            return None  # `%s` would stand for another value
-        return [query.parts[index] for index in order]
-    if Counter(own.parts) - Counter(query.parts):
-        return None
-    if stored.words == query.words and query.parts != stored.parts:
-        return None  # it lacks a part, and it is unknown which one
-    return own.parts
+        values = [index for index in order if takes_next_value(query.parts[index])]
+        # `2 of 7` for `3 of 3`
+        is_ambiguous = len({*zip(stored.parts, query.parts, strict=True)}) > len({*stored.parts})
+        keeps_order = values == sorted(values)  # or else `%s` would stand for another value
+        return [query.parts[n] for n in order] if keeps_order and not is_ambiguous else None
+    is_in_query = not Counter(own.parts) - Counter(query.parts)
+    # With the same words and other parts, the target lacks an unknown part of the query.
+    lacks_part = stored.words == query.words and query.parts != stored.parts
+    return own.parts if is_in_query and not lacks_part else None
 
 
 def _is_in_capitals(text: str) -> bool:
@@ -138,7 +136,7 @@ def _is_in_capitals(text: str) -> bool:
 
 
 def _plain_ending(ending: str) -> str:
-    """Returns the signs at an end as English writes them."""
+    """Returns the English form of the signs at an end."""
     return normalize("NFKC", ending).replace("\u3002", ".").strip()
 
 

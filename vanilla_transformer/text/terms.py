@@ -1,4 +1,4 @@
-"""Glossaries: terms whose translation is given, in texts, and as a model reads them.
+"""Glossaries: terms with given translations, their matches in texts, and their annotations.
 
 A model that is trained with them reads the target term behind the source term, as in
 `open the<|term|> file<|trans|> Datei<|end|>.` (Dinu et al. 2019, "Training Neural Machine
@@ -23,7 +23,7 @@ _JOINED = r"[\p{Katakana}\u30fc\p{Latin}]"  # letters that make one word
 _HIRAGANA = regex.compile(r"\p{Hiragana}+")
 
 Normalized = tuple[str, ...]
-"""The words and signs of a term as they are compared: equal terms have equal ones."""
+"""The words and signs of a term, in the form by which terms are compared."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Term:
     Attributes:
         case: Whether capital and small letters of the source differ.
         exact: Whether only this form of the source counts, and no inflected one.
-        location: Where it comes from, such as "line 3", for errors.
+        location: Its origin, such as "line 3", for errors; "": its number in the glossary.
     """
 
     source: str
@@ -43,13 +43,13 @@ class Term:
     location: str = field(default="", compare=False)
 
     def normalized(self, language: str | None, inflected: bool) -> Normalized:
-        """Returns the words and signs of the source as they are compared."""
+        """Returns the words and signs of the source, in the form for comparisons."""
         words = (self.source[slice(*span)] for span in words_and_signs(self.source))
         return tuple(_normalized(word, language, self.case, inflected) for word in words)
 
     @cached_property
     def target_finder(self) -> "Glossary":
-        """Finds the target in an output; a name such as "iPhone" is written in one way alone."""
+        """A glossary that finds the target; a name such as "iPhone" has this form alone."""
         words = [self.target[slice(*span)] for span in words_and_signs(self.target)]
         is_name = any(word[1:] != word[1:].lower() for word in words)
         return Glossary([Term(self.target, self.target, case=is_name, exact=is_name)])
@@ -64,7 +64,7 @@ class Match:
 
 
 class Glossary:
-    """Terms by their source; two equal ones with different targets are an error."""
+    """Terms by their source. Equal terms with different targets are an error."""
 
     def __init__(self, terms: Iterable[Term]) -> None:
         self.terms = tuple(terms)
@@ -84,7 +84,7 @@ class Glossary:
         return term.location or f"Term {self.terms.index(term) + 1}"
 
     def find(self, text: str, language: str | None, protected: Sequence[Span] = ()) -> list[Match]:
-        """Finds the terms of a text, in order: if some overlap, the longest, then the first.
+        """Finds the terms of a text, in order; of terms that overlap, the longest, then the first.
 
         Args:
             language: The tag of the text's language; None: inflected forms are not known.
@@ -108,7 +108,7 @@ class Glossary:
         return without_overlaps(in_order, lambda match: match.span, protected)
 
     def _tables_of(self, language: str | None) -> dict[tuple[bool, bool], dict[Normalized, Term]]:
-        """Returns the terms as they are compared: exact or inflected, with or without case."""
+        """Returns tables of terms: with and without case, exact and inflected."""
         if language not in self._tables:
             self._tables[language] = tables = {}
             for inflected, case in product((False, True) if language else (False,), (True, False)):
@@ -123,7 +123,7 @@ class Glossary:
 
 
 def _normalized(word: str, language: str | None, case: bool, inflected: bool) -> str:
-    """Returns a word as it is compared: its lemma if inflected words count, and its case."""
+    """Returns the form by which a word is compared: its lemma if inflected words count."""
     word = normalize("NFC", word)
     base = lemma(word.lower(), language).lower() if inflected else word.lower()
     if not case or not inflected:
@@ -134,7 +134,7 @@ def _normalized(word: str, language: str | None, case: bool, inflected: bool) ->
 def targets_in(
     output: str, terms: Iterable[Term], language: str | None, protected: Sequence[OutputSpan] = ()
 ) -> list[Match]:
-    """Finds the targets of terms in an output, in these or inflected forms; see `Glossary.find`."""
+    """Finds the targets of terms in an output, also inflected ones; see `Glossary.find`."""
     targets = (target for term in terms for target in term.target_finder.terms)
     distinct = {target.normalized(None, False): target for target in targets}
     return Glossary(distinct.values()).find(output, language, protected)
@@ -143,9 +143,9 @@ def targets_in(
 def missing_targets(
     terms: Sequence[Term], output: str, language: str | None = None
 ) -> tuple[str, ...]:
-    """Returns the targets that an output has less often than its source has their terms.
+    """Returns the targets that an output has less often than the source has their terms.
 
-    A target within another one counts in both. Inflected forms count as in `targets_in`.
+    A target within another target counts for both. Inflected forms count as in `targets_in`.
     """
     targets = [term.target for term in terms]
 
@@ -165,10 +165,10 @@ def edits_to_place_terms(
     usual: Mapping[str, str],
     protected: Sequence[OutputSpan] = (),
 ) -> list[Edit]:
-    """Finds the edits that put targets of terms in the place of words that translate the terms.
+    """Returns the edits that replace the translations of terms by the targets of a glossary.
 
-    A term's usual translation gives way wherever it is linked with the term, or stands alone. Else
-    the last word that is linked with the term does.
+    The target of a term replaces each usual translation that is linked with the term, or that
+    stands alone. If there is none, it replaces the last word that is linked with the term.
 
     Args:
         matches: The terms of the source whose targets the output lacks.
@@ -193,8 +193,8 @@ def edits_to_place_terms(
 def _words_in(text: str, spans: Sequence[Span]) -> list[Span]:
     """Returns the words that parts of a text touch, in order.
 
-    Of joined characters, only those within a part count. Hiragana count only where nothing else
-    does: they are particles and endings.
+    Of joined characters, only those within a part count. Hiragana, which are particles and endings,
+    count only if there are no other words.
     """
     words = [
         (max(begin, first), min(end, last)) if kind == "joined" else (begin, end)
@@ -206,10 +206,9 @@ def _words_in(text: str, spans: Sequence[Span]) -> list[Span]:
 
 
 def edits_to_annotate(text: str, terms: Iterable[tuple[Span, str]]) -> list[Edit]:
-    """Returns the edits that put targets behind terms of a text, which are in order.
+    """Returns the edits that put targets behind the terms of a text, which are in order.
 
-    A space stands directly before a term, as the vocabulary knows words with it, if there is white
-    space.
+    White space before a term becomes one space within the tokens: vocabularies have words with it.
     """
     begin_token, between, end_token = TERM_TOKENS
     edits = []

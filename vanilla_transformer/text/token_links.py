@@ -34,12 +34,12 @@ class TokenLinks:
         return (pair for pair in pairs if pair[0][0] < pair[0][1])  # special tokens have no text
 
     def words(self, source: str, output: str) -> Links:
-        """Returns the links of the words of both texts, by the indices of these, in order."""
+        """Returns the links of words in order, each as the indices of two words."""
         words = words_of_spans(source, self.in_source), words_of_spans(output, self.in_output)
         return word_links(((s, t) for t, s in enumerate(self.aligned)), *words)
 
     def then(self, further: "TokenLinks") -> "TokenLinks":
-        """Returns the links of the source with a translation of the output, by links of both."""
+        """Returns the links of the source to a translation of the output, by way of the output."""
         own = list(self.pairs())
         pairs = [
             (span, index)
@@ -52,7 +52,7 @@ class TokenLinks:
         )
 
     def edited(self, edits: Sequence[Edit]) -> "TokenLinks":
-        """Returns the links into an edited output, in which an edit `in_source` is one token."""
+        """Returns the links to an edited output; an edit with `in_source` is one token of it."""
         pairs = [
             (moved(span, edits), index)
             for span, index in zip(self.in_output, self.aligned, strict=True)

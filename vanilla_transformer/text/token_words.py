@@ -22,7 +22,7 @@ _LETTER = regex.compile(r"\X")
 
 
 def unknown_spans(tokenizer: Any, texts: list[str], side: str = "source") -> list[list[Span]]:
-    """Finds the parts of each text that are unknown to the vocabulary, whole letters.
+    """Finds the parts of each text that the vocabulary lacks, as whole letters.
 
     A slow tokenizer does not report spans: each character is encoded alone to see whether it is
     unknown.
@@ -56,7 +56,7 @@ def _whole_letters(text: str, spans: list[Span]) -> list[Span]:
 def words_of_encoding(
     tokenizer: Any, texts: Sequence[str], encoding: Any, side: str
 ) -> list[list[range]]:
-    """Finds the words of the tokens that texts were encoded as; see `spans_of_encoding`.
+    """Finds the words of the tokens of encoded texts; see `spans_of_encoding`.
 
     Returns:
         For each text and each of its tokens the indices of its words; none for special tokens.
@@ -66,17 +66,17 @@ def words_of_encoding(
 
 
 def without_first_word(words: Sequence[range]) -> list[range]:
-    """Returns the words of tokens, counted on from a tag that was put before the text."""
+    """Returns the words of tokens without the tag before the text, which is their first word."""
     return [range(max(word.start - 1, 0), max(word.stop - 1, 0)) for word in words]
 
 
 def spans_of_encoding(
     tokenizer: Any, texts: Sequence[str], encoding: Any, side: str
 ) -> list[list[Span]]:
-    """Finds the spans of the tokens that texts were encoded as; no text is refused.
+    """Finds the spans of the tokens of encoded texts.
 
-    A token of a tokenizer that is not fast has the span of its letters in the text. A token without
-    letters has the span between the tokens beside it, or else of the next letter.
+    The token of a slow tokenizer has the span of its letters in the text. A token without letters
+    has the span between its neighbours, or that of the next letter.
 
     Args:
         encoding: The tokenizer's result for the texts of one side.
@@ -86,41 +86,44 @@ def spans_of_encoding(
     """
     if getattr(encoding, "encodings", None):
         return [list(row.offsets) for row in encoding.encodings]
-    silent = set(tokenizer.all_special_ids)
-    rows = []
-    for text, ids in zip(texts, encoding["input_ids"], strict=True):
-        tokens = tokens_of_ids(tokenizer, ids, side)
-        written = [
-            "" if index in silent else token.replace(_WORD_BEGIN, " ").replace("</w>", " ")
-            for index, token in zip(ids, tokens, strict=True)
-        ]
-        spaced = f" {text}"
-        blocks = SequenceMatcher(None, "".join(written), spaced, False).get_matching_blocks()
-        pairs = ((a + n, b + n) for a, b, size in blocks for n in range(size))
-        in_text = {position: index - 1 for position, index in pairs if not spaced[index].isspace()}
-        spans: list[Span] = []
-        begin = 0
-        for token_text in written:
-            known = [in_text[n] for n in range(begin, begin + len(token_text)) if n in in_text]
-            spans.append((known[0], known[-1] + 1) if known else (0, 0))
-            begin += len(token_text)
-        for index, (token, span) in enumerate(zip(ids, spans, strict=True)):
-            if span == (0, 0) and (token not in silent or token == tokenizer.unk_token_id):
-                before = max((end for _, end in spans[:index]), default=0)
-                behind = next((begin for begin, end in spans[index:] if end), len(text))
-                is_blank = not text[before:behind].strip()  # as before a "▁" of its own
-                spans[index] = (behind, behind + 1) if is_blank else (before, behind)
-        rows.append(spans)
-    return rows
+    return [
+        _spans_of_letters(tokenizer, text, ids, side)
+        for text, ids in zip(texts, encoding["input_ids"], strict=True)
+    ]
+
+
+def _spans_of_letters(tokenizer: Any, text: str, ids: Sequence[int], side: str) -> list[Span]:
+    """Returns the spans of the tokens of one text, by the letters that tokens and text share."""
+    special = set(tokenizer.all_special_ids)
+    written = [
+        "" if one in special else token.replace(_WORD_BEGIN, " ").replace("</w>", " ")
+        for one, token in zip(ids, tokens_of_ids(tokenizer, ids, side), strict=True)
+    ]
+    spaced = f" {text}"
+    blocks = SequenceMatcher(None, "".join(written), spaced, False).get_matching_blocks()
+    pairs = ((a + n, b + n) for a, b, size in blocks for n in range(size))
+    in_text = {position: place - 1 for position, place in pairs if not spaced[place].isspace()}
+    spans, begin = list[Span](), 0
+    for letters in written:
+        known = [in_text[n] for n in range(begin, begin + len(letters)) if n in in_text]
+        spans.append((known[0], known[-1] + 1) if known else (0, 0))
+        begin += len(letters)
+    silent = special - {tokenizer.unk_token_id}
+    for index, (one, span) in enumerate(zip(ids, spans, strict=True)):
+        if span == (0, 0) and one not in silent:
+            before = max((end for _, end in spans[:index]), default=0)
+            behind = next((begin for begin, end in spans[index:] if end), len(text))
+            is_blank = not text[before:behind].strip()  # as before a "▁" of its own
+            spans[index] = (behind, behind + 1) if is_blank else (before, behind)
+    return spans
 
 
 def spans_of_ids(tokenizer: Any, ids: Sequence[int], text: str) -> list[Span]:
-    """Finds the spans of the tokens that a text was decoded from, without special tokens.
+    """Finds the spans of the tokens of a decoded text.
 
     Returns:
-        The span of each token; an empty one for special tokens, and for a "▁" of its own: it may
-        be aligned with another word than its word is. A token that is a part of a character has
-        the span of that character.
+        The span of each token. Special tokens have an empty one, and so has a lone "▁", whose word
+        may be aligned with another word. A part of a character has the span of the character.
     """
     special = set(tokenizer.all_special_ids)
     prefixes = [list(ids[:end]) for end in range(1, len(ids) + 1)]
@@ -130,7 +133,7 @@ def spans_of_ids(tokenizer: Any, ids: Sequence[int], text: str) -> list[Span]:
 
 
 def _spans_of_prefixes(text: str, prefixes: Sequence[str]) -> list[Span]:
-    """Returns the span that each token adds to the text of the tokens before it."""
+    """Returns the span that each token adds to the text of the earlier tokens."""
     spans, begin = [], 0
     for prefix in prefixes:
         differs = (index for index, (a, b) in enumerate(zip(prefix, text, strict=False)) if a != b)

@@ -35,7 +35,7 @@ def format_links(links: Iterable[Link]) -> str:
 def word_links(
     token_links: Iterable[Link], source: Sequence[range], target: Sequence[range]
 ) -> Links:
-    """Links two words where any of their tokens are linked, in order.
+    """Returns the links of all words that have linked tokens, in order.
 
     `words_of_spans` returns the words of each token.
     """
@@ -48,7 +48,7 @@ def word_links(
 
 
 def token_links(links: Iterable[Link], source: Sequence[range], target: Sequence[range]) -> Links:
-    """Links all tokens of words that are linked, in order (Garg et al. 2019).
+    """Returns the links of all tokens of linked words, in order (Garg et al. 2019).
 
     `words_of_spans` returns the words of each token. A word without tokens gives no link.
     """

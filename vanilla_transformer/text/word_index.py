@@ -1,4 +1,4 @@
-"""Texts found by their words: those with nearly the same words in nearly the same order.
+"""An index that finds texts with nearly the same words in nearly the same order.
 
 The similarity of two texts is 1 less Levenshtein's distance in words, as a share of the longer one.
 """
@@ -19,7 +19,7 @@ _MOST_COMPARED = 512
 
 
 class WordIndex:
-    """The words of texts by the numbers of these, in arrays: a million texts are many."""
+    """An inverted index of words, in arrays, so that a million texts fit into memory."""
 
     def __init__(self) -> None:
         self._ids: dict[str, int] = {}
@@ -31,7 +31,7 @@ class WordIndex:
         return len(self._ends) - 1
 
     def add(self, words: Sequence[str]) -> None:
-        """Adds a text, numbered by the count of those before it; without words it is not found."""
+        """Adds a text under the next number. A text without words is never found."""
         ids = [self._ids.setdefault(word, len(self._ids)) for word in words]
         self._texts_of += [array("I") for _ in range(len(self._ids) - len(self._texts_of))]
         for word in set(ids):
@@ -40,9 +40,9 @@ class WordIndex:
         self._ends.append(len(self._words))
 
     def find(self, words: Sequence[str], least: float) -> list[tuple[int, float]]:
-        """Finds the numbers and similarities of texts from a smallest one on, the highest first.
+        """Returns the numbers and similarities of texts that have at least a similarity.
 
-        Of equally similar texts, the later come first.
+        The most similar come first; of equally similar texts, the latest.
         """
         size = len(words)
         ids = [self._ids.get(word, len(self._ids)) for word in words]

@@ -253,23 +253,23 @@ export function edited(output, edits) {
   return text + output.slice(place);
 }
 
-// The numbers outside of parts, each with its percent sign (or the word behind it, if words count) and its end.
-const numbersOf = (text, parts, countWords = false) => Array.from(
+// The numbers outside of parts, each with its percent sign, the word behind it and its end.
+const numbersOf = (text, parts) => Array.from(
   edited(text, parts.map(([begin, end]) => [begin, end, "\0".repeat(end - begin)])).matchAll(NUMBER),
   ({ index, 1: before, 2: number, 3: behind, 4: word }) => {
     const end = index + (before ?? "").length + number.length;
-    return { number: number.replaceAll(",", "."), sign: before ?? behind ?? (countWords ? word : undefined), end };
+    return { number: number.replaceAll(",", "."), sign: before ?? behind, word, end };
   });
 
 // The edits that give numbers of an output the percent signs of its source.
 function editsToAddPercents(source, spans, output, found) {
-  const inSource = numbersOf(source, spans), inOutput = numbersOf(output, found, true);
-  const signed = (numbers, wanted) => numbers.filter(({ number, sign }) => sign && number === wanted).length;
+  const inSource = numbersOf(source, spans), inOutput = numbersOf(output, found);
+  const lost = (wanted) => inSource.filter(({ number, sign }) => sign && number === wanted).length -
+    inOutput.filter(({ number, sign, word }) => (sign || word) && number === wanted).length;
   const bare = new Set(inSource.filter(({ sign }) => !sign).map(({ number }) => number)), edits = [];
   const given = (wanted) => edits.filter(({ number }) => number === wanted).length;
-  for (const { number, sign, end } of inOutput) {
-    if (sign || bare.has(number)) continue;
-    if (signed(inSource, number) <= signed(inOutput, number) + given(number)) continue;
+  for (const { number, sign, word, end } of inOutput) {
+    if (sign || word || bare.has(number) || lost(number) <= given(number)) continue;
     edits.push(Object.assign([end, end, output[end] === "%" ? "% " : "%"], { number }));
   }
   return edits;
