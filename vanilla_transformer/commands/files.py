@@ -42,7 +42,7 @@ def check_languages(
     model: str, source: str | None, target: str | None, texts: Iterable[str] = ()
 ) -> None:
     """Checks languages of texts; a wrong one is wrong usage."""
-    from vanilla_transformer.inference.recorded_directions import check_directions
+    from vanilla_transformer.inference.language_check import check_directions
 
     with usage_errors():
         check_directions(model, source, target, texts)

@@ -29,9 +29,6 @@ class Engines:
     Args:
         load: Loads the second engine. None: `engine` is transformers itself.
         is_demanded: Whether a search that `engine` lacks is an error.
-
-    Attributes:
-        loaded: The second engine. None: nothing has used it.
     """
 
     def __init__(
@@ -42,7 +39,7 @@ class Engines:
     ) -> None:
         self.engine, self._load, self._loading = engine, load, Lock()
         self._is_demanded = is_demanded
-        self.loaded: TransformersEngine | None = None
+        self.loaded: TransformersEngine | None = None  # None: nothing has used it
 
     @property
     def transformers(self) -> TransformersEngine:

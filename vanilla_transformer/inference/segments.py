@@ -132,6 +132,17 @@ class Segment:
         return len(self.ids)
 
 
+class Fixed(NamedTuple):
+    """Text that no model computes: an answer, white space around lines, or kept parts alone.
+
+    Attributes:
+        kept: The spans of the kept parts in it.
+    """
+
+    text: str
+    kept: Sequence[SourceSpan] = ()
+
+
 @dataclass(frozen=True)
 class Output:
     """The output of one segment; the attributes stand in the order of the steps.
@@ -170,21 +181,10 @@ class Output:
     token_scores: tuple[float, ...] = ()
     sentences: tuple["Output | Cut | Fixed", ...] = ()
 
-    @property
+    @cached_property
     def repeats(self) -> bool:
         """Whether the text repeats itself, and its source does not."""
         return repeats_itself(self.text) and not repeats_itself(self.segment.text)
-
-
-class Fixed(NamedTuple):
-    """Text that no model computes: an answer, white space around lines, or kept parts alone.
-
-    Attributes:
-        kept: The spans of the kept parts in it.
-    """
-
-    text: str
-    kept: Sequence[SourceSpan] = ()
 
 
 Unit = TypeVar("Unit")

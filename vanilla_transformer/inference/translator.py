@@ -395,12 +395,9 @@ class Translator:
         options = TranslateOptions.of(
             src_lang=src_lang, tgt_lang=tgt_lang, batch_tokens=batch_tokens, return_scores=True
         )
-        choose_engine = self.engines.for_scores
         return [
             Score(self.reader.target_tokens(pair.hypothesis.tokens), pair.token_scores)
-            for pair in self._compute_pairs(
-                sources, targets, options, choose_engine, self.steps.score
-            )
+            for pair in self._compute_pairs(sources, targets, options, self.steps.score)
         ]
 
     def align(
@@ -423,19 +420,18 @@ class Translator:
         options = TranslateOptions.of(
             src_lang=src_lang, tgt_lang=tgt_lang, batch_tokens=batch_tokens, return_links=True
         )
-        pairs = self._compute_pairs(
-            sources, targets, options, lambda _: self.engines.transformers, self.steps.link
-        )
         return [
             Alignment(
                 words=pair.links.words(pair.segment.text, pair.text),
-                tokens=tuple((s, t) for t, s in enumerate(pair.hypothesis.aligned or ()))
-                if pair.segment.text and pair.text
-                else (),
+                tokens=tuple(
+                    (source, target)
+                    for target, source in enumerate(pair.hypothesis.aligned or ())
+                    if pair.segment.text and pair.text
+                ),
                 source_tokens=self.reader.source_tokens(pair.segment),
                 target_tokens=self.reader.target_tokens(pair.hypothesis.tokens),
             )
-            for pair in pairs
+            for pair in self._compute_pairs(sources, targets, options, self.steps.link)
         ]
 
     def _compute_pairs(
@@ -443,7 +439,6 @@ class Translator:
         sources: Sequence[str],
         targets: Sequence[str],
         options: TranslateOptions,
-        choose_engine: Callable[[Search], Engine],
         step: Callable[[Sequence[Output], Call], list[Output]],
     ) -> list[Output]:
         """Computes a step for given pairs, without the white space around their texts."""
@@ -455,13 +450,13 @@ class Translator:
         sources, targets = (
             [text.strip(WHITE_SPACE) for text in side] for side in (sources, targets)
         )
-        search = self.search_of(options)
+        search, engines = self.search_of(options), self.engines
         directions = self.directions(len(sources), options, search)
         pairs = self.reader.read_pairs(sources, targets, directions)
         for index, pair in enumerate(pairs):
             if (size := len(pair.segment)) > self.source_limit:
                 raise LongSourceError(index, size, self.source_limit)
-        engine = choose_engine(search)
+        engine = engines.for_scores(search) if options.scores else engines.transformers
         size = options.batch_tokens or engine.batch_tokens
 
         def compute(begin: FirstTokens, pairs: list[Output]) -> list[Output]:

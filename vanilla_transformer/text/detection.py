@@ -44,10 +44,7 @@ def may_be_in(text: str, tag: str) -> bool:
 
 
 def is_unlikely(text: str, tag: str, odds: float) -> bool:
-    """Returns whether an unrelated language is more than `odds` times as likely as `tag`.
-
-    The relatives of `tag` count for it.
-    """
+    """Returns whether an unrelated language is `odds` times likelier than `tag` and relatives."""
     ranked, relatives = _ranked(text), _relatives(tag)
     own = sum(share for label, share in ranked if label in relatives)
     return odds * own < next(share for label, share in ranked if label not in relatives)
