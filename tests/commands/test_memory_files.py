@@ -259,12 +259,13 @@ def test_a_plural_form_is_none_of_another_number_where_the_sources_are_equal():
 
 def test_a_sign_before_any_letter_of_a_translation_goes(tmp_path):
     file = tmp_path / "a.po"
-    file.write_text(f'{HEAD}msgid "Sort by _label"\nmsgstr "Trier par é_tiquette"\n', "utf-8")
+    menu = f'{HEAD}msgid "_Sort"\nmsgstr "_Trier"\n\n'
+    file.write_text(f'{menu}msgid "Sort by _label"\nmsgstr "Trier par é_tiquette"\n', "utf-8")
     memory = read_memory([str(file)], None, None)
     assert memory.exact("Sort by label").target == "Trier par étiquette"
 
 
-def test_messages_of_lines_and_units_have_no_signs_of_keys_either(tmp_path):
+def test_messages_of_lines_and_units_have_no_accelerators_either(tmp_path):
     file = tmp_path / "a.tsv"
     lines = (
         "&Open it\tÖ&ffnen",

@@ -243,6 +243,21 @@ def test_html_is_written_as_it_says_that_it_is(charset, source, written):
     assert document.write([TextTranslation("\xe9 \u20ac")]) == head + written
 
 
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("a.html", '<meta charset="iso-8859-1"><p>Stra\xdfe'),
+        ("a.xhtml", "<?xml version='1.0' encoding='latin-1'?><p>Stra\xdfe</p>"),
+        ("a.htm", "<?xml version='1.0' encoding='cp1252'?><p>Stra\xdfe"),
+    ],
+)
+def test_a_byte_order_mark_counts_more_than_a_declaration(name, source):
+    document = read_document(name, f"\ufeff{source}".encode())
+    assert [text.marked.plain for text in document.texts] == ["Stra\xdfe"]
+    written = document.write([TextTranslation("\u20ac")])
+    assert written == f"\ufeff{source}".replace("Stra\xdfe", "\u20ac").encode()
+
+
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_xliff_in_utf_16(encoding):
     source = f"\ufeff{XLIFF_2}".replace(

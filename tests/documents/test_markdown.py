@@ -341,8 +341,23 @@ def test_anchors_of_front_matter_stay(value):
 
 
 @pytest.mark.parametrize(
+    "value", ["'a one\n\n  b two'", '"a one\n\n  b two"', "a one\n\n  b two", "|\n  a one\n  b two"]
+)
+def test_a_value_of_front_matter_in_lines_stays_a_value(value):
+    document = read_document("a.md", f"---\ntitle: {value}\nx: 1\n---\n".encode(), ["title"])
+    written = in_capitals(document).decode()
+    front = yaml.safe_load(written.split("---")[1])
+    assert (front["title"].rstrip(), front["x"]) == ("A ONE\nB TWO", 1)
+
+
+@pytest.mark.parametrize(
     ("name", "source", "place"),
-    [("a.md", "---\na: b: c\n---\n", "line 2"), ("a.md", "+++\na = 1\n+++\n", "line 1")],
+    [
+        ("a.md", "---\na: b: c\n---\n", "line 2"),
+        ("a.md", "---\na: b\nc: \x07d\n---\n", "line 3"),
+        ("a.md", "---\na: |\n  b\n  \x1bd\n---\n", "line 4"),
+        ("a.md", "+++\na = 1\n+++\n", "line 1"),
+    ],
 )
 def test_front_matter_that_cannot_be_read_is_named(name, source, place):
     with pytest.raises(ValueError, match=place):

@@ -1,4 +1,4 @@
-"""Texts of programs: the branches of ICU's messages, and the sign of a key."""
+"""Texts of programs: the branches of ICU's messages, and accelerators."""
 
 import json
 

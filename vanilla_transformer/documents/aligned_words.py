@@ -1,7 +1,7 @@
-"""The words of an output, each with the word of its source that it stands for.
+"""Aligns the words of an output with the words of its source.
 
-A word that both texts have is known. For the others, attention links an article with its noun, and
-now and then a word with one far away: they get the cheapest sequence of words of the source.
+A word that both texts have is known. Attention is noisy (an article points at its noun), so the
+other words get the cheapest sequence of source words (Viterbi).
 """
 
 from bisect import bisect_left, bisect_right
@@ -17,9 +17,9 @@ from vanilla_transformer.text.kept import Copies, kept_spans
 from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.text.words import word_borders
 
-_SIGNS = regex.compile(r"[\p{P}\s]*")
+_PUNCTUATION = regex.compile(r"[\p{P}\s]*")
 _REACH = 12
-"""Words on each side of a linked one that may be meant, which bounds the time of long sentences."""
+"""Words on each side of a linked one that are considered; this bounds the time of long texts."""
 # Two costs beside that of a word without a link, which is 1. Chosen with
 # scripts/experiments/markup_places.py: with these costs it places most tags of English program
 # strings rightly in German.
@@ -30,19 +30,20 @@ _JUMP = 0.7
 
 
 class AlignedWords:
-    """The units of an output, which are words, signs and kept parts, and the words of its source.
+    """The units of an output (words, punctuation, kept parts) and the words of its source.
 
     Args:
-        others: Spans of the source, besides words, that both texts may have.
+        others: Further spans of the source that may stand in both texts.
 
     Attributes:
         units: The span of each unit, in order; `starts` and `stops` are their begins and ends.
         texts: The text of each unit.
-        is_word: Whether a unit is a word or a kept part, and no sign.
+        is_word: Whether each unit is a word or a kept part, and no punctuation.
         begins, ends: The begin and the end of each word of the source.
-        words: For each unit that is a word the number of its word of the source.
-        is_known: Whether both texts have this word.
-        is_linked: Whether a unit is a word, known or with a word of the source that is not known.
+        words: For each unit that is a word, the index of its source word.
+        is_known: Whether each unit is a word that both texts have.
+        is_linked: Whether each unit is a word that may translate its source word: it is known, or
+            this source word belongs to no known unit.
     """
 
     def __init__(self, source: str, output: str, links: TokenLinks, others: Iterable[Span]) -> None:
@@ -70,7 +71,7 @@ class AlignedWords:
     def _standing_once(
         self, source: str, output: str, spans: Iterable[Span]
     ) -> Iterator[tuple[Span, Span]]:
-        """Yields spans of the source whose text both sides have once, each with its output span."""
+        """Yields the spans of texts that stand once in the source and once in the output."""
         for span in spans:
             text = source[slice(*span)]
             start, stop = output.find(text), output.find(text) + len(text)
@@ -79,7 +80,7 @@ class AlignedWords:
                 yield span, (start, stop)
 
     def _known_words(self, in_source: Span, in_output: Span) -> Iterator[tuple[int, int]]:
-        """Yields the units of a part that both texts have, with their words of the source."""
+        """Yields the units of a part that both texts have, with their source words."""
         (begin, end), (start, stop) = in_source, in_output
         for unit in range(bisect_left(self.starts, start), bisect_left(self.starts, stop)):
             word = bisect_right(self.ends, begin + self.starts[unit] - start)
@@ -87,11 +88,11 @@ class AlignedWords:
                 yield unit, word
 
     def _linked_words(self, source: str, links: TokenLinks) -> dict[int, list[int]]:
-        """Returns the words of the source that each word of the output is linked with."""
+        """Returns the source words that each word of the output is linked with."""
         linked: dict[int, list[int]] = {int(unit): [] for unit in np.flatnonzero(self.is_word)}
         for (start, stop), index in links.pairs():
             begin, end = stripped(source, links.in_source[index])
-            if not _SIGNS.fullmatch(source[begin:end]):
+            if not _PUNCTUATION.fullmatch(source[begin:end]):
                 for unit in range(bisect_right(self.stops, start), bisect_left(self.starts, stop)):
                     if self.is_word[unit]:
                         linked[unit].append(bisect_right(self.begins, begin) - 1)
@@ -101,24 +102,26 @@ class AlignedWords:
 def _units(
     text: str, kept: Collection[Span], tokens: Collection[Span]
 ) -> Iterator[tuple[Span, bool]]:
-    """Yields the words, signs and kept spans of a text, each with whether it is no sign."""
+    """Yields the words, punctuation and kept spans of a text; False: it is punctuation."""
     inside = inner_positions(kept)
     borders = {*chain(*kept), *word_borders(text, {*chain(*tokens)})} - inside
     for span in pairwise(sorted(borders)):
         if not text[slice(*span)].isspace():
-            yield span, span in kept or not _SIGNS.fullmatch(text[slice(*span)])
+            yield span, span in kept or not _PUNCTUATION.fullmatch(text[slice(*span)])
 
 
 def _cheapest_sequence(
     linked: Mapping[int, Sequence[int]], count: int, known: Collection[int]
 ) -> list[int]:
-    """Chooses a word of the source for each word of the output, by the algorithm of Viterbi.
+    """Chooses a source word for each word of the output, by the algorithm of Viterbi.
 
-    A word that is not linked costs, and so does each step that is not to the next word.
+    A source word costs if the output word is not linked with it, and so does each step that does
+    not go to the next source word.
 
     Args:
-        linked: The words that each word of the output is linked with; it is certain for `known`.
-        count: Number of words of the source.
+        linked: The source words that each word of the output is linked with.
+        count: Number of source words.
+        known: The units whose source words are certain.
     """
     center, totals, steps = -1, np.zeros(1), []
     states = np.array([-1])

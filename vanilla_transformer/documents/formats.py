@@ -1,8 +1,8 @@
-"""Kinds of files whose texts are translated, by the ends of their names.
+"""The file formats that can be translated, by file name extension.
 
-A format is a function of a file's content that returns a `Document`. One of plain text needs only
-a function that yields the places of its texts: `json.py` is a short one. Where a file knows more,
-such as translations, it is a `FileTemplate` of its own, as in `po.py`.
+A format is a function that reads the content of a file and returns a `Document`. A format of plain
+text needs only a function that yields the places of its texts; `json.py` is a short one. A format
+with more in its files, such as translations, has its own subclass of `FileTemplate`, as in `po.py`.
 """
 
 import re
@@ -31,14 +31,14 @@ from vanilla_transformer.documents.xml_schemas import SCHEMAS
 
 
 def read_document(name: str, content: bytes, front_matter: Collection[str] = ()) -> MessageDocument:
-    """Takes the texts out of a file.
+    """Reads a file as a document of texts.
 
     Args:
-        name: Name of the file, whose end tells its kind.
-        front_matter: The keys of the front matter of Markdown whose values are texts, too.
+        name: Name of the file; its extension decides the format.
+        front_matter: The keys of Markdown's front matter whose values are translated, too.
 
     Raises:
-        ValueError: If the kind is not known, or the content is of another kind; it names the file
+        ValueError: If the format is not known, or the content has another one; it names the file
             and the line.
     """
     read = reader_of(name)
@@ -51,35 +51,36 @@ def read_document(name: str, content: bytes, front_matter: Collection[str] = ())
         raise ValueError(
             f"{name}, line {line}: not {error.encoding.upper()} ({error.reason})."
         ) from error
-    except (ValueError, RecursionError) as error:  # the latter: nested in a thousand levels
+    except (ValueError, RecursionError) as error:  # a thousand levels of nesting are too many
         raise ValueError(f"{name}: {error}") from error
 
 
 def reader_of(name: str) -> Callable[..., Document]:
-    """Returns the function that reads the kind of a file, by the end of its name."""
+    """Returns the function that reads a file, by the extension of its name."""
     suffix = Path(name).suffix.lower()
     if suffix not in FORMATS:
-        raise ValueError(f"{name}: no kind of document; the kinds are {', '.join(FORMATS)}.")
+        raise ValueError(f"{name}: no known format of documents; known are {', '.join(FORMATS)}.")
     return FORMATS[suffix]
 
 
 def _read(
     places: Callable[..., Iterator[Place]], content: bytes, *keys: Any, is_markup: bool = False
 ) -> FileTemplate:
-    """Reads a file of text; `places` is all that its format tells of it."""
+    """Reads a file of text, whose format has a function that yields the places of texts."""
     source, encoding = decode_markup(content) if is_markup else (decode_text(content), "utf-8")
     return FileTemplate(source, places(source, *keys), encoding)
 
 
 def _places_of_lines(source: str) -> Iterator[Place]:
-    for line in re.compile(r"[^\r\n]+").finditer(source, source.startswith("\ufeff")):
+    begin = len("\ufeff") if source.startswith("\ufeff") else 0
+    for line in re.compile(r"[^\r\n]+").finditer(source, begin):
         yield from Place.find(line.span(), [line[0]])
 
 
 _READ_HTML = partial(_read, places_of_html, is_markup=True)
 _READ_MARKDOWN = partial(_read, places_of_markdown)
 _READ_XHTML = partial(_read, partial(places_of_html, dialect=XHTML), is_markup=True)
-FORMATS: dict[str, Callable[..., Document]] = {
+_FORMATS: dict[str, Callable[..., Document]] = {
     **{
         suffix: partial(PackedDocument if schema.members else XmlFile, schema=schema)
         for suffix, schema in SCHEMAS.items()
@@ -98,4 +99,5 @@ FORMATS: dict[str, Callable[..., Document]] = {
     ".vtt": partial(_read, partial(places_of_subtitles, is_web_vtt=True)),
     ".xhtml": _READ_XHTML,
 }
-FORMATS = dict(sorted(FORMATS.items()))
+FORMATS = dict(sorted(_FORMATS.items()))
+"""The function that reads each format, by extension."""

@@ -23,7 +23,7 @@ def places_of_json(source: str, has_notes: bool = False) -> Iterator[Place]:
         text = json.loads(source[begin:end])
         if _SURROGATE.search(text):
             line = source.count("\n", 0, begin) + 1
-            raise ValueError(f"line {line}: one half of a pair of surrogates is no character.")
+            raise ValueError(f"line {line}: half of a surrogate pair, which is no character.")
         yield from Place.find((begin, end), split_text(text), encode=encode, name=path)
 
 

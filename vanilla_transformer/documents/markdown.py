@@ -1,18 +1,20 @@
 """The texts of Markdown: paragraphs, headings and cells, with emphasis and links as tags."""
 
-import math
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
-from unicodedata import category
 
-import yaml
-
+from vanilla_transformer.documents.front_matter import places_of_front_matter
+from vanilla_transformer.documents.markdown_writing import (
+    BRACES,
+    CELLS,
+    MarkdownPlace,
+    as_cell,
+    markup_of,
+)
 from vanilla_transformer.documents.marked_text import (
     Item,
     MarkedText,
@@ -26,10 +28,7 @@ from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.text.languages import JOINED_LINES
 from vanilla_transformer.text.patterns import pattern_of
 
-_CELLS = ("td_open", "th_open")
 _BEFORE = re.compile(r"\ufeff?(?:(---|\+\+\+)[ \t]*\r?\n(.*?\n)\1[ \t]*(?:\r?\n|\Z))?", re.DOTALL)
-_PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")  # of YAML: an anchor and a tag
-_BRACES = r"\{{2,3}[^`{}\n]*\}{2,3}"
 _NO_PROSE = re.compile(  # no sentence begins like such a line, or has half a pair of braces
     r"([!%+/:;=?@^])\1{2,}|\$\$|[)\]}|]|\[(?:!\w+|TOC)\]|\*\[.*\]:|;?-+8<-|\\(?:begin|end)\{"
     r"|[^{]*\}\}|.*\{\{[^}]*$|%%.*%%$|\[[^\[\]^]+\]:\s+(?:<.*>|\S+)(?:\s+[\"'(].*)?$"
@@ -44,7 +43,7 @@ _LIQUID = re.compile(
 )
 _VALUE = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 _FOREIGN = re.compile(  # parts that no reader of CommonMark knows
-    rf"<[A-Za-z][\w.]*\s+(?:[^<>{{}}]*={_VALUE})+[^<>{{}}]*>|</?[A-Za-z]\w*\.\w[^<>]*>|{_BRACES}"
+    rf"<[A-Za-z][\w.]*\s+(?:[^<>{{}}]*={_VALUE})+[^<>{{}}]*>|</?[A-Za-z]\w*\.\w[^<>]*>|{BRACES}"
     rf"|\{{%[^\n]*?%\}}|\{{\s*[#.:][^{{}}\n]*\}}|\{{[\w:+-]+\}}(?=`)"
     r"|\{/\*(?:[^*]|\*(?!/))*\*/\}|!?\[\[[^\[\]\n]+\]\](?![(\[])"
     r"|(?<=\S)\[\^[^\]\s]+\]|\[\^[^\]\s]+\](?!:)"
@@ -54,57 +53,6 @@ _MARKS = re.compile(
     r"(?<![\w=+])(==|\+\+)(?![=+])(\S(?:.*?\S)??)\1|(?<![~^])([~^])([\w+-]+)\3(?!\3)"
 )
 _KINDS: dict[str, TagKind] = {"open": "begin", "begin": "begin", "close": "end", "end": "end"}
-_NUMBERS = "|".join(rf"(?<=^\d{{{count}}})[.)]" for count in range(1, 10))
-_SPECIAL = re.compile(rf"({_BRACES}|<[bB][rR]\s*/?>)|[\\`*_\[\]<>#~|$&!{{}}^]|^[-+=:>]|{_NUMBERS}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _MarkdownPlace(Place):
-    """A block of Markdown.
-
-    Attributes:
-        signs: Characters as the source writes them, such as a star with a backslash.
-        around: The kind of the token around it, such as "paragraph_open".
-        structure: Its markup.
-        parser: Reads the written text, to compare its markup.
-        env: The references of the file.
-    """
-
-    signs: Mapping[int, str]
-    around: str
-    structure: list[str]
-    parser: Any
-    env: dict[str, Any]
-
-    def write(self, whole: MarkedText) -> str:
-        """As for `Place`. Emphasis around nothing, whose signs would be text, is left out."""
-        tags: list[Tag] = []
-        for tag in whole.tags:
-            is_empty = tag.kind == "end" and _is_emphasis(tag) and tags[-1].kind == "begin"
-            if is_empty and tags[-1].position == tag.position:
-                tags.pop()  # its partner: pairs are nested
-            else:
-                tags.append(tag)
-        whole = replace(whole, tags=tuple(tags))
-        written = _join(whole, lambda text: text.translate(self.signs))
-        if self._structure(written) != self.structure:  # a sign of the output became markup
-            written = _join(whole, partial(_SPECIAL.sub, lambda sign: sign[1] or f"\\{sign[0]}"))
-        return _as_cell(written) if self.around in _CELLS else written
-
-    def _structure(self, written: str) -> list[str] | None:
-        """Returns the markup that a reader of Markdown sees in a block. None: it is another one."""
-        if self.around == "paragraph_open":
-            kinds = [token.type for token in self.parser.parse(f"{written}\n", self.env)]
-            if kinds != ["paragraph_open", "inline", "paragraph_close"]:
-                return None
-        block, *_ = self.parser.parseInline(written, self.env)
-        return _markup_of(block.children)
-
-
-def _scalar_of(text: str, style: str | None) -> str:
-    """Writes a text as YAML. `style`: its quotation mark; None: plain, where it can be."""
-    written = yaml.safe_dump(text, default_style=style, allow_unicode=True, width=math.inf)
-    return str(written).split("\n")[0]
 
 
 def _make_parser() -> Any:
@@ -117,7 +65,7 @@ def _make_parser() -> Any:
 
     def read_destination(text: str, *span: int) -> Any:
         """Reads the address of a link, which may be made by a template."""
-        hidden = re.sub(_BRACES, lambda part: "-" * len(part[0]), text)
+        hidden = re.sub(BRACES, lambda part: "-" * len(part[0]), text)
         return helpers.parseLinkDestination(hidden, *span)
 
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -189,7 +137,7 @@ def places_of_markdown(source: str, front_matter: Collection[str] = ()) -> Itera
     """
     head: re.Match[str] = _BEFORE.match(source)  # type: ignore[assignment]  # it also matches the empty string
     if front_matter and head[1]:
-        yield from _places_of_front_matter(head, front_matter)
+        yield from places_of_front_matter(head, front_matter)
     parser, env = _make_parser(), dict[str, Any]()
     breaks = (match.end() for match in LINE_BREAK.finditer(source, head.end()))
     starts = [head.end(), *breaks, len(source)]
@@ -199,8 +147,8 @@ def places_of_markdown(source: str, front_matter: Collection[str] = ()) -> Itera
             continue
         # The parser takes the backslash before each | out of cells. Other texts are the last in
         # their lines; without its quotation marks, the title of `!!! note` is its kind.
-        is_cell, quote = before.type in _CELLS, '"' * (before.type == "admonition_title_open")
-        as_written, find = (_as_cell, source.find) if is_cell else (str, source.rfind)
+        is_cell, quote = before.type in CELLS, '"' * (before.type == "admonition_title_open")
+        as_written, find = (as_cell, source.find) if is_cell else (str, source.rfind)
         lines: list[tuple[int, str]] = []
         for index, line in enumerate(token.content.split("\n"), token.map[0]):
             written = f"{quote}{as_written(line.strip())}{quote}"
@@ -217,12 +165,12 @@ def places_of_markdown(source: str, front_matter: Collection[str] = ()) -> Itera
             escaped = [child for child in children if child.type == "text_special"]
             prefixes = [source[starts[bisect_right(starts, at) - 1] : at] for at, _ in pieces]
             end = pieces[-1][0] + len(as_written(pieces[-1][1].rstrip()))
-            yield from _MarkdownPlace.find(
+            yield from MarkdownPlace.find(
                 (pieces[0][0], end),
                 join_codes(_items(children, text, prefixes)),
                 signs={ord(x.content): x.markup for x in escaped if len(x.content) == 1},
                 around=before.type,
-                structure=_markup_of(children),
+                structure=markup_of(children),
                 parser=parser,
                 env=env,
             )
@@ -249,44 +197,6 @@ def _texts_of(lines: Sequence[tuple[int, str]]) -> Iterator[list[tuple[int, str]
         pieces[0] = begin + box, first[box:]
         pieces[-1] = pieces[-1][0], _ATTRIBUTES.sub("", pieces[-1][1])
         yield pieces
-
-
-def _places_of_front_matter(head: re.Match[str], keys: Collection[str]) -> Iterator[Place]:
-    """Yields the places of texts that are values of keys, or stand in lists there."""
-    try:
-        root = yaml.compose(head[2])
-    except yaml.MarkedYAMLError as error:
-        mark: Any = error.problem_mark
-        raise ValueError(f"line {mark.line + 2}: {error.problem}.") from error
-    if not isinstance(root, yaml.MappingNode):
-        raise ValueError("line 1: front matter whose keys are named must have keys, in YAML.")
-    texts = (
-        node
-        for key, value in root.value
-        if key.value in keys
-        for node in (value.value if isinstance(value, yaml.SequenceNode) else [value])
-        if node.tag == "tag:yaml.org,2002:str"
-    )
-    for node in dict.fromkeys(texts):  # an alias is the node that it names
-        first, last = (head.start(2) + mark.index for mark in (node.start_mark, node.end_mark))
-        begin = _PROPERTIES.match(head.string, first).end()  # type: ignore[union-attr]  # it also matches the empty string
-        end = begin + len(head.string[begin:last].rstrip())
-        style = '"' if node.style in ("|", ">") else node.style
-        encode = partial(_scalar_of, style=style)
-        yield from Place.find((begin, end), [node.value], encode=encode)
-
-
-def _markup_of(children: Sequence[Any]) -> list[str]:
-    """Returns the markup of a block in alphabetical order, since a translation may move it."""
-    return sorted(
-        f"{child.type} {child.attrs} {child.type != 'image' and child.content}"
-        for child in children
-        if child.type not in ("text", "text_special", "softbreak")
-    )
-
-
-def _as_cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> list[Item]:
@@ -332,54 +242,3 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
             items.append(Tag(0, written, _KINDS.get(side, "empty"), name))
         position += len(written)
     return [item for item in MarkedText.of(items).parts() if item]
-
-
-def _join(output: MarkedText, write: Callable[[str], str]) -> str:
-    """Writes a text with emphasis, with spaces where its signs would be text beside a letter."""
-    written = ""
-    parts: list[Item] = [""]
-    for part in (part for part in output.parts() if part):
-        last = parts[-1]
-        if isinstance(part, Tag) and isinstance(last, Tag) and _are_one(last, part):
-            parts[-1] = replace(part, text=last.text + part.text)
-        else:
-            parts.append(part)
-    for last, part, behind in zip(parts, parts[1:], [*parts[2:], ""], strict=False):
-        if isinstance(part, str):
-            written += write(part)
-            continue
-        next_sign = (behind.text if isinstance(behind, Tag) else behind)[:1]
-        begin, end = part.text[:1] in "*_~", part.text[-1:] in "*_~"
-        inner = part.text.strip("*_~")  # of code in emphasis, which is one tag
-        if begin and part.kind != "end":
-            has_ended = isinstance(last, Tag) and last.kind != "begin"
-            would_join = has_ended and written[-1] == part.text[0]
-            if would_join or _needs_space(part.text, inner or next_sign, written):
-                written += " "
-        written += " " if written[-1:] == part.text[:1] == "`" else ""  # two codes would be one
-        written += part.text
-        before = inner or written[: -len(part.text)]
-        if end and part.kind != "begin" and _needs_space(part.text, before[::-1], next_sign):
-            written += " "
-    return written
-
-
-def _are_one(last: Tag, tag: Tag) -> bool:
-    """Returns whether the signs of emphasis are a row of equal ones."""
-    are_equal = len({*last.text, *tag.text}) == 1 and last.kind == tag.kind
-    return are_equal and _is_emphasis(last) and _is_emphasis(tag)
-
-
-def _is_emphasis(tag: Tag) -> bool:
-    return tag.kind != "empty" and not tag.text.strip("*_~")
-
-
-def _needs_space(signs: str, inside: str, outside: str) -> bool:
-    """Returns whether emphasis would begin or end where CommonMark sees none.
-
-    `inside` begins, and `outside` ends with the character beside its signs.
-    """
-    inner, outer = inside[:1], outside[-1:]
-    if not outer.strip() or category(outer)[0] in "PS":
-        return False
-    return signs[0] == "_" or category(inner or " ")[0] in "PS"

@@ -28,7 +28,7 @@ class Tag:
     Attributes:
         position: Number of the text's characters before it; 0 in an `Item`, until `MarkedText.of`.
         text: The markup, as it is written.
-        kind: Each "begin" has an "end".
+        kind: `split_edges` makes a "begin" without an "end" an "empty" tag.
         name: A tag that opens and the tag that closes it have the same.
         span: Its part of the file, if there may be other texts in it.
         number: It tells the tag from equal ones in its text.

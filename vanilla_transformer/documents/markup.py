@@ -22,7 +22,7 @@ from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.text.words import word_borders
 
 _CLOSING = regex.compile(r"[\s\p{Pe}\p{Pf}\p{Po}]")
-_SPACED_SIGNS = frozenset("!?:;\u00ab\u00bb")  # French puts a space between these and a word
+_SPACED_PUNCTUATION = frozenset("!?:;\u00ab\u00bb")  # French puts a space between these and a word
 
 
 def place_tags(marked: MarkedText, output: str, links: TokenLinks) -> TextTranslation:
@@ -38,7 +38,7 @@ def place_tags(marked: MarkedText, output: str, links: TokenLinks) -> TextTransl
 
 @dataclass
 class _Node:
-    """A pair of tags with the tags in it, or a row of tags that enclose no text.
+    """A pair of tags with the nodes in it, or adjacent tags that enclose no text.
 
     Attributes:
         first: The indices of its tags before its children.
@@ -57,7 +57,7 @@ class _Node:
 
 
 def _tree(marked: MarkedText) -> _Node:
-    """Makes a tree of the tags of a text; pairs around no text are as one empty tag."""
+    """Makes a tree of the tags of a text; a pair around no text becomes one empty tag."""
     begin, end = stripped(marked.plain, (0, len(marked.plain)))
     stack = [_Node([], begin, end)]
     for index, tag in enumerate(marked.tags):
@@ -142,12 +142,10 @@ class _Placement:
             parent.children.sort(key=lambda node: (node.start, node.stop))
 
     def _span(self, node: _Node, parent: _Node, is_free: NDArray[np.bool_]) -> Span | None:
-        """Returns the part of the output that translates the text in a pair of tags.
+        """Returns the span of the output for a pair of tags. None: nothing is linked with the pair.
 
-        A word counts for it by the share of its source word that the pair encloses, and against it
-        by the rest; the part with the largest sum is chosen, and signs at its edges are added. The
-        part is that of `parent` for all of its text, and that of the same part of a word in both
-        texts. None: nothing is linked with the pair.
+        A pair around all of the parent's text gets the parent's span, a pair in a word that both
+        texts have the same part of it, and any other one the best span of units.
         """
         aligned = self.aligned
         if (node.begin, node.end) == (parent.begin, parent.end):
@@ -156,18 +154,39 @@ class _Placement:
             return copy if parent.start <= copy[0] and copy[1] <= parent.stop else None
         text = self.source[node.begin : node.end]
         low, high = bisect_right(aligned.ends, node.begin), bisect_left(aligned.begins, node.end)
-        if low == high:  # only signs
+        if low == high:  # only punctuation
             unit = self._first_of(text, is_free)
             return None if unit is None else aligned.units[unit]
+        if (units := self._best_units(node, is_free)) is None:
+            return None
+        first, last = units
+        # Take as much punctuation at the edges as the pair has in the source.
+        for _ in self.source[node.begin : aligned.begins[low]]:
+            if first and is_free[first - 1] and self._is_punctuation_beside(first - 1, first - 1):
+                first -= 1
+        for _ in self.source[aligned.ends[high - 1] : node.end]:
+            free = last + 1 < len(is_free) and is_free[last + 1]
+            if free and self._is_punctuation_beside(last + 1, last):
+                last += 1
+        return aligned.starts[first], aligned.stops[last]
+
+    def _best_units(self, node: _Node, is_free: NDArray[np.bool_]) -> tuple[int, int] | None:
+        """Returns the first and the last unit of the best range of units. None: there is none.
+
+        Each output word scores the share of its source word inside the pair, minus the rest. The
+        range with the largest sum wins. In `<b>the red</b> dog`, the words of "der rote Hund" score
+        1, 1 and -1, so that the range is "der rote".
+        """
+        aligned = self.aligned
         begins, ends = (np.take(side, aligned.words) for side in (aligned.begins, aligned.ends))
         overlap = np.minimum(ends, node.end) - np.maximum(begins, node.begin)
         shares = np.maximum(overlap, 0) / (ends - begins) * (is_free & aligned.is_linked)
         if not shares.any():
             return None
         gains = np.where(aligned.is_word, 2 * shares - 1, 0.0)
-        gains[aligned.is_known] *= len(gains)  # a known word goes in alone, with no other known one
+        gains[aligned.is_known] *= len(gains)  # a known word outweighs all others
         gains[~is_free] = -(len(gains) ** 2)
-        # The part with the largest sum: the sum up to its end, less the smallest before it.
+        # The sum of a range is the sum up to its end, less the sum before its begin.
         sums = np.concatenate([[0.0], np.cumsum(gains)])
         ranges = sums[1:] - np.minimum.accumulate(sums)[:-1]
         last = len(gains) - 1 - int(np.argmax(ranges[::-1]))
@@ -177,15 +196,7 @@ class _Placement:
             best = int(np.argmax(shares))
             rest = np.flatnonzero(shares[best:] != shares[best])  # behind the words of that source
             positive = np.array([best, best + int(rest[0]) - 1 if len(rest) else len(shares) - 1])
-        first, last = int(positive[0]), int(positive[-1])
-        # As many signs at its edges as in the source.
-        for _ in self.source[node.begin : aligned.begins[low]]:
-            if first and is_free[first - 1] and self._is_sign_beside(first - 1, first - 1):
-                first -= 1
-        for _ in self.source[aligned.ends[high - 1] : node.end]:
-            if last + 1 < len(is_free) and is_free[last + 1]:
-                last += self._is_sign_beside(last + 1, last)
-        return aligned.starts[first], aligned.stops[last]
+        return int(positive[0]), int(positive[-1])
 
     def _nearest(self, node: _Node, parent: _Node, is_free: NDArray[np.bool_]) -> Span | None:
         """Returns the free word nearest to the position of a pair that nothing is linked with."""
@@ -213,14 +224,16 @@ class _Placement:
         units = map(int, np.flatnonzero(is_free))
         return next((unit for unit in units if self.aligned.texts[unit] == text), None)
 
-    def _is_sign_beside(self, unit: int, before: int) -> bool:
-        """Returns whether a unit is a sign of the word beside it; `before` is the first of both."""
+    def _is_punctuation_beside(self, unit: int, before: int) -> bool:
+        """Returns whether a unit is punctuation of its neighbour; `before` is the first of both."""
         aligned = self.aligned
         space = self.output[aligned.stops[before] : aligned.starts[before + 1]]
-        return not aligned.is_word[unit] and (not space or aligned.texts[unit] in _SPACED_SIGNS)
+        return not aligned.is_word[unit] and (
+            not space or aligned.texts[unit] in _SPACED_PUNCTUATION
+        )
 
     def _gap(self, begin: int, parent: _Node) -> int:
-        """Returns the position at which the translation of the text before a position ends."""
+        """Returns the position in the output between the translations of both sides."""
         if begin <= parent.begin or begin >= parent.end or parent.start == parent.stop:
             return parent.start if begin <= parent.begin else parent.stop
         aligned = self.aligned
@@ -239,10 +252,12 @@ class _Placement:
         unit = low + int(np.argmax(scores))
         if goes_with_next:
             behind_it = [*aligned.begins[next_word : next_word + 1], parent.end]
-            for sign in reversed(self.source[begin : min(behind_it)]):
-                unit -= unit > low and normalize("NFKC", aligned.texts[unit - 1]) == sign
+            for character in reversed(self.source[begin : min(behind_it)]):
+                if unit > low and normalize("NFKC", aligned.texts[unit - 1]) == character:
+                    unit -= 1
             return aligned.starts[unit] if unit < high else parent.stop
         last = max(aligned.ends[next_word - 1] if next_word else 0, parent.begin)
-        for sign in self.source[last:begin]:  # signs between the word and the position go before it
-            unit += unit < high and normalize("NFKC", aligned.texts[unit]) == sign
+        for character in self.source[last:begin]:  # punctuation before the position stays before it
+            if unit < high and normalize("NFKC", aligned.texts[unit]) == character:
+                unit += 1
         return aligned.stops[unit - 1] if unit > low else parent.start

@@ -3,17 +3,13 @@
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from transformers.utils import logging
-
+from vanilla_transformer.documents.accelerators import pair_without_accelerators
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.keys import pair_without_keys
 from vanilla_transformer.documents.translation import target_of_document
 from vanilla_transformer.files.text_files import read_lines, suffix_of
 from vanilla_transformer.files.tmx import read_tmx
 from vanilla_transformer.language_tags import closest_tag, known_tag
 from vanilla_transformer.text.memory import Memory, Pair, normalized
-
-logger = logging.get_logger(__name__)
 
 
 def read_memory(
@@ -33,7 +29,7 @@ def read_memory(
         without: Sources and targets of pairs that do not count.
     """
     scored = [Pair(*texts) for texts in without]
-    scored += [*map(pair_without_keys, scored)]
+    scored += [*map(pair_without_accelerators, scored)]
     left_out = {tuple(map(normalized, pair[:2])) for pair in scored}
     pairs = (pair for path in paths for pair in _read(path, source, target))
     return Memory(pair for pair in pairs if tuple(map(normalized, pair[:2])) not in left_out)
@@ -79,9 +75,9 @@ def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
 
 
 def _as_text_and_message(pair: Pair) -> Iterator[Pair]:
-    """Yields a pair for lines, and one for messages, without signs of keys, if there are any."""
+    """Yields a pair, and the same without accelerators and tags around it, if that differs."""
     yield pair
-    message = pair_without_keys(pair)
+    message = pair_without_accelerators(pair)
     if message.source != pair.source.strip():
         yield message
 

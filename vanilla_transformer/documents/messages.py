@@ -1,4 +1,4 @@
-"""Documents of messages, of which each branch in ICU's syntax is a text."""
+"""Documents of messages: each branch of a message in ICU's syntax is a text of its own."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import accumulate, chain, islice
 from typing import NamedTuple
 
-from vanilla_transformer.documents.keys import KeyText, pair_without_keys
+from vanilla_transformer.documents.accelerators import AcceleratorText, pair_without_accelerators
 from vanilla_transformer.documents.marked_text import (
     TAG_SIGN,
     Item,
@@ -31,30 +31,30 @@ _END = re.compile(r"\s*\}")
 
 
 class MessageDocument(Document):
-    """A document without signs before letters of keys, in which each branch is a text."""
+    """A document without accelerators, in which each branch of a message is a text."""
 
     def __init__(self, document: Document) -> None:
         self._document, self.language = document, document.language
         self.marks_doubt = document.marks_doubt
         rows, self.pairs, lowered_source = document.texts, document.pairs, document.lowered_source
         written = chain((row.marked.plain for row in rows), (pair.target for pair in self.pairs))
-        if any(map(_NUMBER.search, written)):  # other texts of the file have numbers, too
+        if any(map(_NUMBER.search, written)):  # then other texts may have them, too
             rows = [replace(row, flags=row.flags | {"numbered-format"}) for row in rows]
         if lowered_source is not None:
-            self.pairs = [pair_without_keys(pair, lowered_source) for pair in self.pairs]
+            self.pairs = [pair_without_accelerators(pair, lowered_source) for pair in self.pairs]
         self._numbers = list(accumulate(row.begins for row in rows))
-        self._messages: list[_Choices | KeyText] = []
+        self._messages: list[_Choices | AcceleratorText] = []
         self.texts, self.compared = list[FileText](), list(document.compared)
         for row in rows:
             is_of_java = "java-format" in row.flags
-            message: _Choices | KeyText = KeyText(row, lowered_source)
+            message: _Choices | AcceleratorText = AcceleratorText(row, lowered_source)
             if is_of_java or re.search(_CHOICE, row.marked.plain):
                 message = _Choices(row.marked, is_of_java)
                 if not message.branches:
                     self.compared.append(f"{row.location} (no valid ICU message)")
             self._messages.append(message)
             for index, text in enumerate(message.texts):
-                self.texts.append(replace(row, marked=text, begins=row.begins and not index))
+                self.texts.append(replace(row, marked=text, begins=row.begins and index == 0))
 
     def write(self, outputs: Translations, language: str | None = None) -> bytes:
         """As for `Document`."""
@@ -63,9 +63,9 @@ class MessageDocument(Document):
     def fill(
         self, outputs: Translations, language: str | None = None
     ) -> tuple[bytes, list[TextTranslation | None]]:
-        """Returns the file as `write` does, and the output of each text that is written.
+        """Returns the file, and the output of each text, or None where the text stays.
 
-        Where one of the texts of a message stays, all of them stay.
+        If one text of a message stays, all of them stay.
         """
         remaining = iter(outputs)
         rows = [list(islice(remaining, len(message.texts))) for message in self._messages]
@@ -74,7 +74,7 @@ class MessageDocument(Document):
         return self._document.write(joined, language), written
 
     def _joined(self, rows: Sequence[Translations]) -> list[TextTranslation | None]:
-        """Returns the output of each message, or of one form of it, from those of its texts."""
+        """Joins the outputs of texts to one output for each text of the document in the file."""
         written: list[TextTranslation | None] = []
         for message, row in zip(self._messages, rows, strict=True):
             known = [output for output in row if output]  # the others are cut off
@@ -98,8 +98,8 @@ class _Branch(NamedTuple):
     """A text of a message.
 
     Attributes:
-        contents: The parts of the message that each placeholder of the text stands for; a number
-            stands for a branch.
+        contents: For each placeholder of the text, the parts of the message that it replaces. A
+            part is its source, or the index of a branch.
     """
 
     marked: MarkedText
@@ -107,7 +107,7 @@ class _Branch(NamedTuple):
 
 
 class _Choices:
-    """A message in ICU's syntax: the text of each branch, behind the texts of branches within it.
+    """A message in ICU's syntax, whose branches are texts; inner branches come first.
 
     Choices, `#` and quoted parts are placeholders such as `{0}` in these texts. A message that is
     not valid has no texts.

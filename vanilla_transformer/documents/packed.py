@@ -1,4 +1,4 @@
-"""Zip files of office programs and books, of which some members are documents."""
+"""Zip files of office programs and books: some of their members are documents."""
 
 import html
 import io
@@ -17,7 +17,11 @@ _STRING = r'"((?:[^"]|"")*)"'  # in a formula
 
 
 class PackedDocument(Document):
-    """A zip file, of which some members are documents, which `read` reads, or `XmlFile`."""
+    """A zip file, some of whose members are documents.
+
+    Args:
+        read: Reads such a member. None: it is read as an `XmlFile`.
+    """
 
     def __init__(
         self, content: bytes, schema: XmlSchema, read: Callable[[bytes], FileTemplate] | None = None
@@ -36,11 +40,11 @@ class PackedDocument(Document):
                 raise ValueError(f"{name}: {error}") from error
         if not any(fnmatchcase(name, schema.main) for name in self._members):
             raise ValueError(f"this zip file has no part {schema.main}, where the texts are.")
-        # Parts name links and pictures by numbers, which differ from file to file.
+        # A text has no `part`: parts number links and pictures in each file anew.
         self.texts = [
-            FileText(row.marked, f"{name}, text {count}")
+            FileText(text.marked, f"{name}, text {count}")
             for name, member in self._members.items()
-            for count, row in enumerate(member.texts, start=1)
+            for count, text in enumerate(member.texts, start=1)
         ]
         self.compared = [
             f'{name}, "{text}", with which the file compares'
@@ -63,18 +67,18 @@ class PackedDocument(Document):
 
 def _unpacked(content: bytes) -> Iterator[tuple[zipfile.ZipInfo, bytes]]:
     """Yields the members of a zip file."""
-    name = "no intact zip file"
+    subject = "no intact zip file"
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
             for info in packed.infolist():
-                name = info.filename
+                subject = info.filename
                 yield info, packed.read(info)
     except Exception as error:  # a damaged zip file raises many kinds
-        raise ValueError(f"{name}: {error}") from error
+        raise ValueError(f"{subject}: {error}") from error
 
 
 def _names_in(content: bytes, pattern: str) -> Iterator[str]:
-    """Yields patterns of the texts with which formulas, lists of choices and filters compare."""
+    """Yields a pattern for each text that formulas, lists of choices and filters compare with."""
     for found in re.finditer(pattern, decode_markup(content)[0]):
         text = html.unescape(found[found.lastindex or 0])
         strings = [string.replace('""', '"') for string in re.findall(_STRING, text)]

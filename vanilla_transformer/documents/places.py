@@ -1,5 +1,6 @@
-"""A file with places for its texts: everything around these stays as it is."""
+"""Files with places for their texts: everything around the places stays as it is."""
 
+import codecs
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
@@ -19,6 +20,11 @@ from vanilla_transformer.text.edits import Edit, Span, apply_edits
 from vanilla_transformer.text.memory import Pair
 
 LINE_BREAK = re.compile(r"\r\n?|\n")
+_BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
 _DECLARED = re.compile(
     rb"""<(?:\?xml[^>]*?\sencoding|meta[^>]+charset)\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE
 )
@@ -32,7 +38,7 @@ class FileText:
         location: Its location for a person, such as "line 3".
         part: Its part of the file. None: it cannot stand in another file.
         name: Its name, if its format names texts.
-        context: What tells it from equal texts; "": nothing does. None: nobody knows.
+        context: The context that tells it from equal texts. "": it needs none. None: it is unknown.
         flags: Flags of gettext, such as `c-format`; or `numbered-format`: placeholders may be
             numbered.
         begins: Whether it is the first text of its message.
@@ -53,10 +59,10 @@ class Place(FileText):
 
     Attributes:
         begin, end: The span of this part in the file.
-        before: The length of what is in this part before the text, such as comments.
-        rewrites: Whether an output is written even where it equals the text.
-        escape: Writes text so that it is no markup.
-        encode: Writes text and tags as strings of the format are written.
+        before: The number of characters before the text in this part, such as those of comments.
+        rewrites: Whether an output that equals the text is written, too.
+        escape: Escapes text, so that it is not read as markup.
+        encode: Writes text with its tags as a string of the format, such as one in quotes.
     """
 
     begin: int = 0
@@ -68,18 +74,18 @@ class Place(FileText):
 
     @classmethod
     def find(cls, span: Span, items: Sequence[Item], **fields: Any) -> Iterator[Self]:
-        """Yields the place of a text with further fields, if the text has letters."""
+        """Yields the place of a text if it has letters; `fields` are further ones of the place."""
         text = split_edges(items)
         if has_letters(text.plain):
             yield cls(text, begin=span[0], end=span[1], **fields)
 
     def write(self, whole: TextTranslation) -> str:
-        """Returns the part of the file with an output and its edges, as a format has it."""
+        """Returns the part of the file for an output with its edges, as the format writes it."""
         return self.encode(whole.write(self.escape))
 
 
 def whole_of(output: TextTranslation) -> TextTranslation:
-    """Returns an output with its edges in it; a stored one keeps the spaces of a person."""
+    """Returns an output with its edges in it. A stored translation keeps its spaces."""
     return output.whole if output.is_known else output.whole.without_spaces()
 
 
@@ -89,12 +95,11 @@ class Document(ABC):
     Attributes:
         texts: The texts to translate.
         language: The language of the translations, as the file names it. "": it does not.
-        pairs: The texts that are translated already, as a memory has them.
-        marks_doubt: Whether the file can say that a translation is to be checked.
-        compared: The texts that stay, each with its place: the file compares with them, they are no
-            valid messages, or the target lacks their segments.
-        lowered_source: The file in small letters, if texts of it may have a sign before the letter
-            of a key.
+        pairs: The finished translations of the file with their sources, for a memory.
+        marks_doubt: Whether the file can mark a translation as doubtful.
+        compared: The locations of texts that stay: the file compares with the text, it is no valid
+            message, or the target lacks its segments.
+        lowered_source: The file in lower case, if its texts may have accelerators.
     """
 
     texts: Sequence[FileText]
@@ -106,9 +111,10 @@ class Document(ABC):
 
     @abstractmethod
     def write(self, outputs: Translations, language: str | None = None) -> bytes:
-        """Returns the file with an output for each of its texts; None: the text stays.
+        """Returns the file with the outputs of its texts. An output of None keeps the text.
 
-        The file names the language of the outputs if its format can.
+        Args:
+            language: The language of the outputs, which the file names if its format can.
         """
 
 
@@ -117,9 +123,10 @@ class FileTemplate(Document):
 
     Args:
         source: The content of the file.
-        places: The places of its texts, in the order of their ends. A place may be within a tag of
-            another one.
-        encoding: Characters that it lacks become references of XML.
+        places: The places of its texts, in the order of their ends. A place may lie within a tag of
+            another place.
+        encoding: The encoding in which it is written; a character that this lacks becomes a
+            character reference of XML.
     """
 
     def __init__(self, source: str, places: Iterable[Place], encoding: str = "utf-8") -> None:
@@ -168,7 +175,7 @@ class FileTemplate(Document):
 
 
 def decode_text(content: bytes, encoding: str = "utf-8") -> str:
-    """Decodes a file as it says that it is encoded."""
+    """Decodes a file of text."""
     try:
         source = content.decode(encoding)
     except LookupError:
@@ -180,10 +187,14 @@ def decode_text(content: bytes, encoding: str = "utf-8") -> str:
 
 
 def decode_markup(content: bytes) -> tuple[str, str]:
-    """Decodes a file of XML or HTML; returns it with the encoding in which it is written."""
+    """Decodes a file of XML or HTML; returns it, and the encoding that writes it again.
+
+    A byte order mark counts more than a declaration.
+    """
     declared = _DECLARED.search(content, 0, 2048)
     encoding = declared[1].decode() if declared else "utf-8"
-    encoding = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(content[:2], encoding)
+    marked = (name for mark, name in _BYTE_ORDER_MARKS.items() if content.startswith(mark))
+    encoding = next(marked, encoding)
     source = decode_text(content, encoding)
     # A file of ASCII alone may name any encoding by mistake: other characters become references.
     is_utf_8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")

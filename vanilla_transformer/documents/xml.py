@@ -44,7 +44,7 @@ class XmlFile(FileTemplate):
         self.compared += units.left
         super().__init__(source, places, encoding)
         self.pairs, self.marks_doubt = units.pairs, bool(schema.target)
-        self.lowered_source = source.lower() if schema.has_keys else None
+        self.lowered_source = source.lower() if schema.has_accelerators else None
         languages = dict.fromkeys(filter(None, (element.attribute(own) for element, own in naming)))
         if len(languages) > 1:
             raise ValueError(f"translations into {' and '.join(languages)}: make a file of each.")

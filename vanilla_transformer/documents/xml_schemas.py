@@ -31,7 +31,7 @@ class XmlSchema:
         languages: Elements, of which the first one in a file has the language of the translations:
             the attribute for it, and how the version of the element begins.
         flags: The flags of gettext that all texts have.
-        has_keys: Whether texts may have a sign before the letter of a key.
+        has_accelerators: Whether texts may have accelerators.
         escapes: Whether texts have escapes of Android, such as `\n`.
     """
 
@@ -52,7 +52,7 @@ class XmlSchema:
     target: str = ""
     languages: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     flags: frozenset[str] = frozenset()
-    has_keys: bool = False
+    has_accelerators: bool = False
     escapes: bool = False
 
 
@@ -119,14 +119,14 @@ SCHEMAS = {
         target="translation",
         languages={"TS": ("language", "")},
         flags=frozenset({"qt-format"}),
-        has_keys=True,
+        has_accelerators=True,
     ),
     ".resx": XmlSchema(  # of .NET
         root="root",
         blocks=frozenset({"data/value"}),
         lines=_ANY_LINE,
         fixed_if={"type": ".+", "mimetype": ".+", "name": r"(?:>|&gt;){2}.*"},
-        has_keys=True,
+        has_accelerators=True,
     ),
     ".xml": XmlSchema(  # of Android
         root="resources",
