@@ -70,7 +70,7 @@ def test_files_that_can_say_so_have_proposals(name, similarity, expected):
     is_repaired = document.marks_doubt and similarity >= LEAST_REPAIRED
     asked = JobText(text, Direction(), MemoryUse(known, is_read=True, is_repaired=is_repaired))
     planned = MarkedJob(
-        [PlannedText(text.marked) for text in document.texts], Job([asked], None), "de"
+        [PlannedText(text.marked, text.marked) for text in document.texts], Job([asked], None), "de"
     )
     written = write_document(document, planned, [translated])
     # The quality of the model's output is not that of a proposal.
@@ -87,7 +87,7 @@ def test_a_proposal_is_not_repaired_with_an_output_that_is_cut_off():
     cut = Translation(output, from_memory=known, links=links, is_complete=False)
     asked = JobText(text, Direction(), MemoryUse(known, is_read=True, is_repaired=True))
     planned = MarkedJob(
-        [PlannedText(text.marked) for text in document.texts], Job([asked], None), "de"
+        [PlannedText(text.marked, text.marked) for text in document.texts], Job([asked], None), "de"
     )
     written = write_document(document, planned, [cut])
     assert (written.content, written.untranslated) == (content, ["line 2"])
@@ -113,7 +113,7 @@ def test_all_texts_of_a_message_that_stays_are_named(name, content, outputs, pla
     document = read_document(name, content.encode())
     asked = [JobText(text.marked.plain, Direction()) for text in document.texts]
     planned = MarkedJob(
-        [PlannedText(text.marked) for text in document.texts], Job(asked, None), "de"
+        [PlannedText(text.marked, text.marked) for text in document.texts], Job(asked, None), "de"
     )
     rows = [
         Translation("X" if output is None else output, is_complete=output is not None)

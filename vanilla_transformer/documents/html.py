@@ -91,34 +91,34 @@ def _places(tokens: list[Token]) -> Iterator[Place]:
 
 
 def _collapsed(marked: MarkedText) -> MarkedText:
-    """Returns a text with one space for white space, also where that goes on behind a tag.
+    """Returns a text with one space for white space, also if a tag of a pair parts it.
 
-    An image or `code` has spaces on both sides.
+    An image or `code` keeps the spaces on both sides.
     """
     coded = _WHITE_SPACE.sub(" ", JOINED_LINES.sub("", marked.coded))
     return marked.with_coded(_SECOND_SPACE.sub("", coded))
 
 
 def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Token]:
-    """Yields the tokens of HTML, of which texts are as long as possible.
+    """Yields the tokens of HTML, whose kinds tell how they are translated.
 
-    What stays as it is becomes "empty", and what ends a text "block".
+    The kind is "empty" if a token stays as it is, and "block" if it ends a text.
     """
     open_elements = Counter[str]()
-    # Elements around here that switch translation off or on: name, open elements of it, is it off?
+    # The elements around a token that switch translation off or on: name, depth, is it off?
     regions = [("", 0, False)]
     for token in split_tags(source, dialect):
         was_fixed = regions[-1][2]
         name, kind = token.name.lower(), token.kind
         if kind in ("text", "raw"):
-            is_text = not was_fixed and (kind == "text" or name == "title")  # which has no tags
+            is_text = not was_fixed and (kind == "text" or name == "title")  # its title has no tags
             is_pre = kind == "text" and open_elements["pre"]
             kind = "empty" if not is_text else "pre" if is_pre else "text"
         elif kind == "other":
             kind = "empty"
         else:
             step = {"begin": 1, "end": -1}.get(kind, 0)
-            open_elements[name] = max(0, open_elements[name] + step)  # some end tags end nothing
+            open_elements[name] = max(0, open_elements[name] + step)  # an end tag may end nothing
             while open_elements[regions[-1][0]] < regions[-1][1]:
                 regions.pop()
             if kind == "begin" and name not in _VOID:
@@ -135,7 +135,7 @@ def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Token]:
 
 
 def _is_fixed(name: str, attributes: str) -> bool | None:
-    """Returns whether nothing in an element is translated; None: as the element around it."""
+    """Returns whether translation is off in an element. None: as in the element around it."""
     if attributes.endswith("/") and name in _FOREIGN:
         return None
     values = dict(reversed([*read_attributes(attributes.lower())]))  # the first one counts

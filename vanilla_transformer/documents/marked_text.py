@@ -16,7 +16,7 @@ from vanilla_transformer.text.languages import IDEOGRAPHIC
 _EDGES = re.compile(r"(\A\s+|\s+\Z)")
 TagKind = Literal["begin", "end", "empty"]
 TAG_SIGNS: Mapping[TagKind, str] = {"begin": "\ud800", "end": "\ud801", "empty": "\ud802"}
-"""What stands for a tag while a text is edited: halves of pairs of UTF-16, which no file holds."""
+"""The character that stands for a tag while a text is edited: half of a UTF-16 pair, in no file."""
 TAG_SIGN = "[\ud800-\ud802]"
 _NO_SPACE = regex.compile(rf"(?<=\ud802) (?={IDEOGRAPHIC})|(?<={IDEOGRAPHIC}) (?=\ud802)")
 
@@ -43,14 +43,14 @@ class Tag:
 
 
 Item = str | Tag
-"""A part of a text: what is between two tags, or a tag."""
+"""A part of a text: a tag, or the text between two tags."""
 Edges = tuple[tuple[Item, ...], tuple[Item, ...]]
 """White space and tags before a text, and behind it."""
 
 
 @dataclass(frozen=True)
 class MarkedText:
-    """A text and its tags, in their order, of which pairs are nested, and its edges."""
+    """A text with its tags in order, whose pairs are nested, and with its edges."""
 
     plain: str
     tags: tuple[Tag, ...] = ()
@@ -113,9 +113,9 @@ class TextTranslation(MarkedText):
     """A translation of a text, with its tags and edges.
 
     Attributes:
-        is_doubtful: Whether a person should check it, which PO, XLIFF and Qt can say.
-        is_known: Whether it is from a memory, which XLIFF can say.
-        part: Its part of the file, if that is to be written as it is.
+        is_doubtful: Whether a person should check it; PO, XLIFF and Qt can say so.
+        is_known: Whether it is from a memory; XLIFF can say so.
+        part: The part of the file that is written as it is. None: the translation is written.
     """
 
     is_doubtful: bool = False
@@ -133,9 +133,9 @@ Translations = Sequence[TextTranslation | None]
 
 
 def split_text(text: str) -> list[Item]:
-    """Returns a text and the tags in it, in order; an opening tag needs no partner.
+    """Returns a text and the tags in it, in order; a tag may lack its partner.
 
-    `<br>` stays in the text, of which it parts the lines.
+    `<br>` stays in the text, as the line break that it is.
     """
     return [
         token.text

@@ -20,9 +20,9 @@ def read_memory(
 ) -> Memory:
     """Reads the pairs of files.
 
-    A file is a `.tsv` (source, tab, target), a `.tmx`, each also with .gz, or a document that holds
-    sources and targets, such as `.po` and `.xliff`, of which finished translations count. The
-    corrections of a server are a `.tsv` with both languages behind: those of others do not count.
+    A file is a `.tsv` (source, tab, target) or a `.tmx`, also with .gz, or a document with sources
+    and targets, such as `.po` and `.xliff`; its finished translations count. A server's corrections
+    are a `.tsv` with both languages at the end of a line; those of other languages do not count.
 
     Args:
         source: The language of the sources, which a `.tmx` needs, as it needs `target`.

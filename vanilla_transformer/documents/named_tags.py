@@ -43,7 +43,7 @@ def _stands_for_word(text: str, tag: Tag) -> bool:
 
 
 def with_named_tags(marked: TextTranslation, names: Names) -> TextTranslation:
-    """Returns a translation with the tags of its placeholders; all others come last."""
+    """Returns a translation with tags for its placeholders; tags of lost placeholders come last."""
     items, left = list[Item](), dict(names)
     for part in marked.parts():
         pieces = regex.split(r"(\{\d+\})", part) if isinstance(part, str) else [part]

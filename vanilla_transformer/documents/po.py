@@ -100,7 +100,7 @@ class PoFile(FileTemplate):
 
 @dataclass(frozen=True, kw_only=True)
 class _Form(Place):
-    """A translation of a message; the first one that is asked begins with the comments."""
+    """A translation of a message. The first place of a message begins with its comments."""
 
     message: re.Match[str]
     line_break: str
@@ -154,7 +154,7 @@ def _translations(
     those of English, or both sources are equal.
 
     Args:
-        forms: The place of the form of each number, as the header tells it.
+        forms: The index of the form of each number, by the rule in the header.
     """
     if _is_header(message):
         return
@@ -198,9 +198,9 @@ def _comments_of(kind: str, message: re.Match[str]) -> str:
 
 
 def _comment_edits(message: re.Match[str], is_doubtful: bool) -> Iterator[Edit]:
-    """Yields the edits of comments for an output: of the flag `fuzzy`, and of the former message.
+    """Yields edits of the comments for an output: of the flag `fuzzy` and of the former message.
 
-    A message that stays fuzzy keeps its former source, whose translation was a person's.
+    A message that stays fuzzy keeps its former source, which a person has translated.
     """
     is_fuzzy, behind = "fuzzy" in _flags_of(message), message.end("comments")
     if is_doubtful and not is_fuzzy:

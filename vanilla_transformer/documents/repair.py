@@ -30,9 +30,9 @@ class _Word(NamedTuple):
 
 
 def repair(text: str, known: Suggestion, output: str, links: TokenLinks) -> str:
-    """Returns the translation of a similar text, in which words of an output replace some words.
+    """Returns the stored translation of a similar text with some words of an output.
 
-    Where the result would lack a placeholder, the translation stays as it is.
+    The stored translation stays as it is if the result would lack a placeholder.
 
     Args:
         output: The output of a model that has read the text and the translation.
@@ -52,7 +52,7 @@ def repair(text: str, known: Suggestion, output: str, links: TokenLinks) -> str:
         replaced, words = stored[first], written[second]
         is_new = any(meets(word.span, translating) for word in words)
         is_gone = not words and not new
-        # A longer change does not come from the source's; one more word, such as an article, may.
+        # A change may be one word longer than the source's, such as an article.
         is_short = max(len(replaced), len(words) - 1) <= max(len(old), len(new))
         if (is_new or is_gone) and is_short:
             repaired += [*stored[last : first.start], *words]
@@ -71,7 +71,7 @@ def _plain(word: _Word) -> str:
 
 
 def _differences(first: Iterable[str], second: Iterable[str]) -> Iterator[tuple[slice, slice]]:
-    """Yields the parts in which two rows of words differ; of equally long ones, each word."""
+    """Yields the parts in which two rows of words differ, word by word if they are equally long."""
     matcher = SequenceMatcher(None, list(first), list(second), autojunk=False)
     for kind, begin, end, start, stop in matcher.get_opcodes():
         if kind == "replace" and end - begin == stop - start:

@@ -1,4 +1,4 @@
-"""Subtitles of SubRip and WebVTT: the lines of a cue are one text, but for those of speakers."""
+"""Subtitles of SubRip and WebVTT: a cue is a text, or several if it has several speakers."""
 
 import html
 import re
@@ -54,10 +54,10 @@ def _escaped(text: str) -> str:
 
 
 def _texts(source: str, is_web_vtt: bool) -> Iterator[list[re.Match[str]]]:
-    """Yields the lines of each text, which is a cue, or what one of its speakers says.
+    """Yields the lines of each text: a cue, or the part of one speaker in it.
 
-    A cue has the lines below times, up to a blank line or the next cue. In SubRip, the lines behind
-    a blank line are texts, too. In WebVTT, they may be names and notes.
+    A cue is the lines below its times, up to a blank line or the next cue. In SubRip, the lines
+    behind a blank line are texts, too; in WebVTT, they may be names and notes.
     """
     heads = [head.span() for head in _HEAD.finditer(source)]
     for (_, begin), (end, _) in pairwise([*heads, (len(source), 0)]):

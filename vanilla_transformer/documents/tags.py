@@ -1,9 +1,8 @@
 """One lexer of tags: of HTML, of XML, and of the texts of programs and subtitles.
 
-HTML is read by the rules of its standard's tokenizer (section "Tokenization"), so far as they
-decide where text begins and ends: a test compares the result with a parser that passes the
-standard's tests. Parsers of other packages write markup anew, or do not tell where each part of it
-begins.
+HTML follows the tokenizer of its standard (section "Tokenization") as far as this decides where
+text begins and ends; a test compares the result with a parser that passes the standard's tests.
+Parsers of other packages rewrite markup, or do not tell where each part of it begins.
 """
 
 import re
@@ -14,7 +13,7 @@ _NAME = r"(?:=[^\s/>=]*+|[^\s/>=]++)"
 _VALUE = r"""(?:"[^"]*+"|'[^']*+'|(?=>)|[^\s>"'][^\s>]*+)"""
 _ATTRIBUTE = re.compile(rf"({_NAME})(?:\s*+=\s*+({_VALUE}))?+")
 _ATTRIBUTES = rf"(?:[\s/]++|{_NAME}(?:\s*+=\s*+{_VALUE})?+)*+"
-# Nothing here is tried in two ways, so the time is linear in the length.
+# No part can match in two ways, so the time is linear in the length.
 _IN_SCRIPT = re.compile(r"<!--(?!-*>)|-->|</?script(?=[\s/>])", re.IGNORECASE)
 
 TokenKind = Literal["text", "begin", "end", "empty", "raw", "other", "pre", "block"]

@@ -1,25 +1,24 @@
-"""Translates documents, whose texts are taken out of files by `documents`."""
+"""Translates the texts of documents."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
 from transformers.utils import logging
 
 from vanilla_transformer.documents.marked_text import (
-    Item,
     MarkedText,
-    Tag,
     TextTranslation,
     Translations,
 )
 from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.documents.messages import MessageDocument
-from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
+from vanilla_transformer.documents.named_tags import Names, name_tags, with_named_tags
 from vanilla_transformer.documents.places import FileText
 from vanilla_transformer.documents.repair import repair
+from vanilla_transformer.documents.stored_tags import with_own_tags, with_tags_of
 from vanilla_transformer.inference.job import Job, JobText
 from vanilla_transformer.inference.memory_use import MemoryUse, decide_memory_uses
 from vanilla_transformer.inference.options import TranslateOptions
@@ -32,19 +31,22 @@ from vanilla_transformer.text.memory import Memory
 logger = logging.get_logger(__name__)
 
 _VALUE = re.compile(r"<ph\d+>|%[-+#0]*[\d.*]*(?:hh?|ll?|[zjt])?[diouxXeEfgGcs@](?![\w%])")
-_TAG = re.compile(r"(?:<|&lt;)/?([\w:.-]+)(?:[^<>&]|&(?![lg]t;))*(?:>|&gt;)")
 
 
 @dataclass(frozen=True)
 class PlannedText:
-    """A text with tags, and what is decided of it.
+    """A text with tags, and the plan of its translation.
 
     Attributes:
-        answer: Its translation that exists, or is of a memory. None: the model makes it.
+        named: The text with placeholders for tags that stand for a word, as the model reads it.
+        names: The tags that each of these placeholders stands for.
+        answer: The existing translation, or one of a memory. None: the model makes it.
         use: The use of a memory for it. None: there is none.
     """
 
     marked: MarkedText
+    named: MarkedText
+    names: Names = field(default_factory=dict)
     answer: TextTranslation | None = None
     use: MemoryUse | None = None
 
@@ -65,7 +67,7 @@ class MarkedJob:
         """Returns the outputs of the job with the tags of their texts."""
         rows = zip(self.texts, self.job.texts, outputs, strict=True)
         return [
-            planned.answer or _with_output(planned.marked, asked, output)
+            planned.answer or _with_output(planned, asked, output)
             for planned, asked, output in rows
         ]
 
@@ -77,8 +79,8 @@ class TranslatedDocument:
     Attributes:
         outputs: The output of each text, without tags.
         written: The translation of each text, with tags. None: the source stays.
-        untranslated: The places of these texts, whose outputs are empty or cut off, lack a
-            placeholder or would have values in another order, and of those that are `compared`.
+        untranslated: Locations of the texts that stay untranslated: the output is empty, is cut
+            off, lacks a placeholder or reorders values, or the file compares with the text.
     """
 
     content: bytes
@@ -99,12 +101,12 @@ def translate_document(
 ) -> TranslatedDocument:
     """Translates the texts of a document, sentence by sentence.
 
-    A text whose output is empty or cut off stays; a warning names its place. A text that a memory
-    has is not translated.
+    A text stays if its output is empty or cut off; a warning names its location. The model does not
+    translate a text that a memory has.
 
     Args:
         document: The document, as `documents.formats.read_document` returns it.
-        existing: Translations that its texts have already.
+        existing: The existing translations of its texts.
         fuzzy_below: As for `write_document`.
         progress: As for `Translator.translate`, as all other options are.
     """
@@ -138,16 +140,31 @@ def plan_document(
     existing: Translations = (),
     target: str | None = None,
 ) -> MarkedJob:
-    """Decides all of the translation of a document.
+    """Plans the translation of a document.
 
     Args:
-        target: The language of the translations. None: that of the options.
+        target: The language of the translations. None: the options decide it.
     """
     (direction,) = translator.directions(1, options)
     target = target or options.target_language or direction.target
     language, doubt = target_of_document(document, target), document.marks_doubt
     planned = plan_marked(translator, document.texts, options, memories, doubt, existing)
     return replace(planned, language=language)
+
+
+def target_of_document(document: MessageDocument, target: str | None) -> str | None:
+    """Returns the tag of a target language. None: it is unknown.
+
+    Raises:
+        ValueError: If the document is a translation into another language.
+    """
+    own, language = known_tag(document.language), known_tag(target)
+    if own and language and closest_tag(own, [language]) is None:
+        raise ValueError(
+            f"the file is a translation into {document.language}, and the target is {target}: "
+            "choose the same target, or take the language out of the file."
+        )
+    return language
 
 
 def plan_marked(
@@ -158,111 +175,56 @@ def plan_marked(
     marks_doubt: bool = False,
     existing: Translations = (),
 ) -> MarkedJob:
-    """Decides all of the translation of texts with tags, each sentence alone.
+    """Plans the translation of texts with tags, each sentence alone.
 
     Args:
-        marks_doubt: Whether the document can say that a translation is to be checked.
-        existing: Translations that texts have already.
+        marks_doubt: Whether the document can mark a translation as doubtful.
+        existing: The existing translations of the texts.
     """
-    # With tags in a text, the model would link them with words of the similar one.
-    marked, contexts = [row.marked for row in texts], [row.context for row in texts]
+    # The model reads no similar text for one with tags: it would link them with its words.
+    marked, contexts = [text.marked for text in texts], [text.context for text in texts]
     reads = [translator.reader.reads_memory and not text.tags for text in marked]
     written = [text.write() for text in marked]
     found = decide_memory_uses(written, memories, reads, marks_doubt=marks_doubt, contexts=contexts)
-    rows = zip_longest(texts, existing, found)
-    planned = [_decide(row, done, memories, use) for row, done, use in rows]
-    named = (name_tags(text)[0] if options.keep else text for text in marked)
+    named = [name_tags(text) if options.keep else (text, {}) for text in marked]
+    rows = list(zip_longest(texts, existing, found))
+    decided = [_decide(text, done, memories, use) for text, done, use in rows]
+    planned = [
+        PlannedText(text, *names, *answer)
+        for text, names, answer in zip(marked, named, decided, strict=True)
+    ]
     # The job has nothing to do for a text with an existing translation.
-    asked = ["" if done else text.plain for text, done in zip_longest(named, existing)]
+    asked = ["" if done else text.named.plain for text, done in zip_longest(planned, existing)]
     options = replace(options, links=True, in_sentences=True)
     job = translator.plan(asked, options, former=[text.use for text in planned])
     pairs = zip(job.texts, texts, strict=True)
-    job = replace(job, texts=[asked._replace(flags=row.flags) for asked, row in pairs])
+    job = replace(job, texts=[asked._replace(flags=text.flags) for asked, text in pairs])
     return MarkedJob(planned, job)
 
 
 def _decide(
-    row: FileText,
+    text: FileText,
     existing: TextTranslation | None,
     memories: Sequence[Memory],
     found: MemoryUse | None,
-) -> PlannedText:
-    """Decides the answer that a text has before its translation, and the use of a memory for it.
+) -> tuple[TextTranslation | None, MemoryUse | None]:
+    """Returns the answer to a text, for which no model is asked, and the use of a memory for it.
 
     The first rule that fits decides:
-    1. An existing translation is the answer; no memory is used.
+    1. The existing translation is the answer; no memory is used.
     2. A person gave an equal text other tags at its edges: its translation is the answer.
-    3. The translation that a memory has is the answer, if it has the tags of the text.
-    4. The model reads the translation that a memory has; there is no answer.
+    3. The translation in a memory is the answer if it has the tags of the text.
+    4. The model reads the translation in a memory; there is no answer.
     """
-    marked, whole = row.marked, row.marked.whole
+    marked, whole = text.marked, text.marked.whole
     if existing:
-        return PlannedText(marked, existing)
+        return existing, None
     searched = memories if whole.tags != marked.tags else ()  # there are tags at its edges
-    exact = (memory.exact(whole.write(), row.context) for memory in searched)
+    exact = (memory.exact(whole.write(), text.context) for memory in searched)
     equal = next((MemoryUse(known, known.target) for known in exact if known), None)
     answer = _answer(whole, equal) or _answer(marked, found)
     is_used = equal or (found and (answer or found.is_read))
-    return PlannedText(marked, answer, equal or found) if is_used else PlannedText(marked)
-
-
-def _with_output(marked: MarkedText, asked: JobText, output: Translation) -> TextTranslation:
-    """Returns an output with the tags of its text, or the proposal with words of the output."""
-    use, links = asked.former, output.links or NO_LINKS
-    if use and use.is_repaired and output.is_complete and not output.untranslated:
-        repaired = repair(marked.plain, use.suggestion, output.text, links)
-        if proposal := _with_tags_of(marked, repaired):
-            return replace(proposal, is_known=True, is_doubtful=True)
-    named, names = name_tags(marked) if asked.text != marked.plain else (marked, {})
-    return with_named_tags(place_tags(named, output.text, links), names)
-
-
-def _answer(text: MarkedText, use: MemoryUse | None) -> TextTranslation | None:
-    """Returns the translation that a memory has. None: it has none, or a proposal of other tags."""
-    if use is None or use.answer is None:
-        return None
-    marked, is_exact = _with_tags_of(text, use.answer), use.suggestion.is_exact
-    marked = marked or (_with_own_tags(text, use.answer) if is_exact else None)
-    return marked and replace(marked, is_known=True, is_doubtful=not is_exact)
-
-
-def _with_tags_of(text: MarkedText, target: str) -> TextTranslation | None:
-    """Returns a translation with the tags of its text. None: it has others."""
-    left, items = list(text.tags), list[Item]()
-    written = "|".join(re.escape(tag.text) for tag in left if tag.text) or "(?!)"
-    for index, part in enumerate(re.split(f"({written})", target)):  # texts and tags by turns
-        same = next((tag for tag in left if index % 2 and tag.text == part), None)
-        if same:
-            left.remove(same)
-        elif index % 2:
-            return None
-        items.append(same or part)
-    translated = TextTranslation.of(items, text.edges)
-    # Parts of a text that look like tags are the same on both sides, too.
-    alike = [sorted(match[0] for match in _TAG.finditer(side.plain)) for side in (translated, text)]
-    return None if left or alike[0] != alike[1] else translated
-
-
-def _with_own_tags(text: MarkedText, target: str) -> TextTranslation:
-    """Returns a translation of an equal text with the tags that a person gave it."""
-    kinds = {match[1]: type(tag) for tag in text.tags if (match := _TAG.match(tag.text))}
-    items, last = list[Item](), 0
-    for match in _TAG.finditer(target):
-        make = kinds.get(match[1], Tag)
-        items += [target[last : match.start()], make(0, match[0])]
-        last = match.end()
-    return TextTranslation.of([*items, target[last:]], text.edges)
-
-
-def target_of_document(document: MessageDocument, target: str | None) -> str | None:
-    """Returns the tag of a target language, which a document that names one must have; or None."""
-    own, language = known_tag(document.language), known_tag(target)
-    if own and language and closest_tag(own, [language]) is None:
-        raise ValueError(
-            f"the file is a translation into {document.language}, and the target is {target}: "
-            "choose the same target, or take the language out of the file."
-        )
-    return language
+    return (answer, equal or found) if is_used else (None, None)
 
 
 def _values(text: MarkedText) -> list[str]:
@@ -284,8 +246,8 @@ def write_document(
     """Returns a document with the outputs of its job.
 
     Args:
-        fuzzy_below: Outputs of a lower quality are marked as doubtful, as translations of similar
-            texts are.
+        fuzzy_below: An output of a lower quality is marked as doubtful, like the translation of a
+            similar text.
     """
     made, texts = list[Translation](), list[TextTranslation | None]()
     placed = planned.place_tags(outputs)
@@ -304,3 +266,22 @@ def write_document(
     rows = zip(document.texts, written, strict=True)
     stays = dict.fromkeys(row.location for row, text in rows if text is None)
     return TranslatedDocument(content, made, written, [*document.compared, *stays])
+
+
+def _with_output(planned: PlannedText, asked: JobText, output: Translation) -> TextTranslation:
+    """Returns an output with the tags of its text, or a proposal repaired with the output."""
+    marked, use, links = planned.marked, asked.former, output.links or NO_LINKS
+    if use and use.is_repaired and output.is_complete and not output.untranslated:
+        repaired = repair(marked.plain, use.suggestion, output.text, links)
+        if proposal := with_tags_of(marked, repaired):
+            return replace(proposal, is_known=True, is_doubtful=True)
+    return with_named_tags(place_tags(planned.named, output.text, links), planned.names)
+
+
+def _answer(text: MarkedText, use: MemoryUse | None) -> TextTranslation | None:
+    """Returns the translation in a memory. None: there is none, or it proposes other tags."""
+    if use is None or use.answer is None:
+        return None
+    marked, is_exact = with_tags_of(text, use.answer), use.suggestion.is_exact
+    marked = marked or (with_own_tags(text, use.answer) if is_exact else None)
+    return marked and replace(marked, is_known=True, is_doubtful=not is_exact)

@@ -1,4 +1,4 @@
-"""A former version of a document and its translation: what of that a new version keeps."""
+"""Reuses the translation of a document's previous version."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -16,17 +16,25 @@ from vanilla_transformer.text.memory import Memory, Pair
 logger = logging.get_logger(__name__)
 
 
+_Messages = Mapping[object, Sequence[FileText]]
+"""The texts of each message of a document, by a name of the message."""
+
+
 def read_versions(
     previous: str, existing: str, document: Document, front_matter: Collection[str] = ()
 ) -> tuple[list[TextTranslation | None], Memory]:
-    """Returns the translations of a former version that the texts of a document keep, and all.
+    """Returns the translation that each text of a document keeps, and a memory of all of them.
 
-    None: the former version does not have the text, or in another place. Where texts have names,
-    the translation may lack some and have others, which a warning names. If the files do not fit
-    together otherwise, the error names the first place that differs.
+    A text keeps its translation if the previous version has it in the same place, else it gets
+    None. If texts have names, the translation may lack some, and a warning names its further ones.
 
     Args:
+        previous: The file of the previous version.
+        existing: The file of its translation.
         front_matter: As for `read_document`.
+
+    Raises:
+        ValueError: If the files do not fit together; it names the first text that differs.
     """
     sides = [
         read_document(path, Path(path).read_bytes(), front_matter) for path in (previous, existing)
@@ -35,58 +43,74 @@ def read_versions(
         raise ValueError(
             f"{existing} holds sources and translations: give it as --memory, without --previous."
         )
-    sources, targets, own = (_by_name(side) for side in (*sides, document))
-    left = [message[0].location for name, message in targets.items() if name not in sources]
-    if any(row.name is None for row in sides[0].texts):
-        for source, target in zip_longest(sources.values(), targets.values(), fillvalue=()):
-            if not _fit(source, target):
-                raise ValueError(
-                    f"{existing} is no translation of {previous}: they differ from "
-                    f"{(target or source)[0].location} on, with {len(targets)} and {len(sources)} "
-                    "texts."
-                )
-    elif left:
-        logger.warning(f"{existing}: what it has in {', '.join(left)} is not in {previous}.")
-    names, former = _former_names(sources, own), list[TextTranslation | None]()
-    for name, message in own.items():
-        source, target = sources.get(names.get(name), message), targets.get(names.get(name), ())
-        part = target[0].part if target and source[0].part == message[0].part else None
-        # With other branches (plural forms) than the source, it stays one part.
-        rows = target if _fit(message, target) else message if part else ()
-        written = [
-            TextTranslation(
-                row.marked.plain, row.marked.tags, own.marked.edges, is_known=True, part=part
-            )
-            for own, row in zip(message, rows, strict=False)
-        ]
-        former += written or [None for _ in message]
-    return former, Memory(
-        Pair(row.marked.write(), translated.marked.write())
+    sources, targets = map(_by_name, sides)
+    has_names = all(text.name is not None for text in sides[0].texts)
+    _check_translation(previous, existing, sources, targets, has_names)
+    pairs = (
+        Pair(text.marked.write(), translated.marked.write())
         for name, source in sources.items()
         if _fit(source, targets.get(name, ()))
-        for row, translated in zip(source, targets[name], strict=True)
+        for text, translated in zip(source, targets[name], strict=True)
     )
+    return _kept_translations(sources, targets, _by_name(document)), Memory(pairs)
 
 
-def _by_name(document: Document) -> Mapping[object, Sequence[FileText]]:
-    """Returns the texts of each message of a document by its name.
+def _check_translation(
+    previous: str, existing: str, sources: _Messages, targets: _Messages, has_names: bool
+) -> None:
+    """Raises an error if a file is no translation of another; names are compared with a warning."""
+    if has_names:
+        left = [message[0].location for name, message in targets.items() if name not in sources]
+        if left:
+            logger.warning(f"{existing}: the texts in {', '.join(left)} are not in {previous}.")
+        return
+    for source, target in zip_longest(sources.values(), targets.values(), fillvalue=()):
+        if not _fit(source, target):
+            raise ValueError(
+                f"{existing} is no translation of {previous}: they differ from "
+                f"{(target or source)[0].location} on, with {len(targets)} and {len(sources)} "
+                "texts."
+            )
 
-    This is its own name, its number among the messages of that name, and their count.
-    """
-    counts = Counter(row.name for row in document.texts if row.begins)
+
+def _kept_translations(
+    sources: _Messages, targets: _Messages, messages: _Messages
+) -> list[TextTranslation | None]:
+    """Returns the translation that each text of a document keeps, or None."""
+    names, kept = _former_names(sources, messages), list[TextTranslation | None]()
+    for name, message in messages.items():
+        source, target = sources.get(names.get(name), message), targets.get(names.get(name), ())
+        part = target[0].part if target and source[0].part == message[0].part else None
+        # A translation with other branches (plural forms) than the source stays one part.
+        texts = target if _fit(message, target) else message if part else ()
+        kept += [
+            TextTranslation(
+                written.marked.plain,
+                written.marked.tags,
+                text.marked.edges,
+                is_known=True,
+                part=part,
+            )
+            for text, written in zip(message, texts, strict=False)
+        ] or [None for _ in message]
+    return kept
+
+
+def _by_name(document: Document) -> _Messages:
+    """Returns the messages of a document by name, number of that name, and count of that name."""
+    counts = Counter(text.name for text in document.texts if text.begins)
     named, seen = dict[object, list[FileText]](), Counter[object]()
-    for row in document.texts:
-        seen[row.name] += row.begins
-        named.setdefault((row.name, seen[row.name], counts[row.name]), []).append(row)
+    for text in document.texts:
+        seen[text.name] += 1 if text.begins else 0
+        named.setdefault((text.name, seen[text.name], counts[text.name]), []).append(text)
     return named
 
 
-def _former_names(
-    sources: Mapping[object, Sequence[FileText]], own: Mapping[object, Sequence[FileText]]
-) -> dict[object, object]:
-    """Returns the names that messages had in the former version, of those that did not change."""
+def _former_names(sources: _Messages, messages: _Messages) -> dict[object, object]:
+    """Returns the names in the previous version of those messages that did not change."""
     former, new = (
-        {name: _content_of(message) for name, message in side.items()} for side in (sources, own)
+        {name: _content_of(message) for name, message in side.items()}
+        for side in (sources, messages)
     )
     found: dict[object, object] = {}
     for block in Indel.opcodes(list(former.values()), list(new.values())):

@@ -1,4 +1,4 @@
-"""Files of XML, of which a schema tells which elements hold a text."""
+"""Files of XML; a schema tells which elements hold texts."""
 
 import re
 from collections.abc import Sequence

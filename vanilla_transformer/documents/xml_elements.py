@@ -59,7 +59,7 @@ class Element:
 
     @property
     def text_name(self) -> object:
-        """The name of its text, and the number of a plural; None: the file does not name it."""
+        """The name of its text with its plural category. None: the file does not name it."""
         around = filter(None, (self.parent, self))
         name = tuple(e.attribute("name") + e.attribute("quantity") for e in around)
         return name if any(name) else None

@@ -17,7 +17,7 @@ class XmlSchema:
         members: Pattern of the names of the XML files in a zip file.
         main: Name of a member that such a file cannot lack; * stands for any characters.
         inline: Elements that hold a part of a text. All others in a block are tags without text.
-        breaks: Elements that part a text, as line breaks and tabs do, or their kinds.
+        breaks: Elements, or kinds of them, that are line breaks or tabs in a text.
         characters: Elements that stand for characters of a text.
         run: The element around characters of the same properties `rPr`, which are in its `t`.
         run_text: The start tag of such a `t`, without its prefix.
@@ -25,11 +25,11 @@ class XmlSchema:
         fixed: Elements in which nothing is translated.
         fixed_if: Patterns of attributes' values by name: elements with one are fixed, too.
         fixed_texts: Pattern of texts that stay.
-        names: Patterns of members of a zip file, and of names and formulas in them: texts that are
-            one of these, or a text within a formula, stay, too, and are named.
+        names: Patterns of members of a zip file, and of names and formulas in them. A text that
+            equals such a name, or a text in a formula, stays, and the user is told.
         target: The element that holds the translation of the `source` beside it.
-        languages: Elements, of which the first one in a file has the language of the translations:
-            the attribute for it, and how the version of the element begins.
+        languages: The elements that name the language of the translations, each with its attribute
+            for it and the begin of its version. The first one in a file gets the language.
         flags: The flags of gettext that all texts have.
         has_accelerators: Whether texts may have accelerators.
         escapes: Whether texts have escapes of Android, such as `\n`.

@@ -1,4 +1,4 @@
-"""The text of an element of XML that holds one: read with its tags and runs, and written so."""
+"""Reads the text of an XML element with its tags and runs, and writes its translation."""
 
 import html
 import re
@@ -63,7 +63,7 @@ class XmlPlace(Place):
         prefix: The prefix of the names of its elements, such as "w:".
         run: The start of the runs outside of its pairs of tags.
         breaks: The part of the file for each line break of the text.
-        frame: Returns the texts around an output, which is written between each two of them.
+        frame: Returns the texts around an output, which is written between each two neighbours.
     """
 
     schema: XmlSchema
@@ -73,7 +73,7 @@ class XmlPlace(Place):
     frame: Callable[[TextTranslation], Sequence[str]] = lambda _: ("", "")
 
     def write(self, whole: TextTranslation) -> str:
-        """As for `Place`: with runs around texts, and what is around the output."""
+        """As for `Place`, with runs around the texts and the frame around the output."""
         begin = f"<{self.prefix}{self.schema.run_text}>"
         written = []
         for run, parts in groupby(self._parts(whole), key=itemgetter(0)):
@@ -87,7 +87,7 @@ class XmlPlace(Place):
         """Yields the start of the run of each text, or "" for a tag, and the text or tag."""
         breaks, runs = iter(self.breaks), [self.run]
         for item in whole.parts():
-            if not isinstance(item, _XmlTag):  # a tag that is none here is a text
+            if not isinstance(item, _XmlTag):  # a tag that only a stored translation has is text
                 text = item if isinstance(item, str) else html.unescape(item.text)
                 for index, line in enumerate(text.split("\n")):
                     if index:
@@ -186,9 +186,10 @@ class BlockReader:
                 yield _Piece(_XmlTag(0, self.source_of(element), kind, name, span, run=run), run)
 
     def _lines(self, text: str, run: str = "", frame: tuple[str, str] = ("", "")) -> _Piece:
-        """Returns a text with a line break for each sign that parts it, which is in a frame.
+        """Returns a text with a line break for each match of `schema.lines`; others become spaces.
 
-        Other line breaks are spaces.
+        Args:
+            frame: The parts of the file around each match.
         """
         parts = re.split(f"({self.schema.lines})", text)
         breaks = [sign.join(frame) for sign in parts[1::2]]

@@ -17,7 +17,7 @@ _STATE = re.compile(r"""\s(?:state(?:-qualifier)?|type)\s*=\s*("[^"]*"|'[^']*')"
 _MEANING = re.compile(r"""<(?:\w+:)?note\s[^>]*?(?:from|category)=["']meaning["'][^>]*>([^<]*)""")
 _VARIANT = re.compile(r"<(numerusform|lengthvariant)(?:[^>]*/>|[^>]*>[^<]*</\1>)")  # of Qt
 _READ, _OF_MACHINES = ("", "exact-match", "id-match"), ("leveraged-mt", "mt-suggestion")
-"""Qualifiers of states of XLIFF: of what a person has read, and of outputs of a model."""
+"""State qualifiers of read translations, and of machine translations."""
 
 
 class UnitReader:
@@ -25,7 +25,7 @@ class UnitReader:
 
     Attributes:
         pairs: The texts that are translated already.
-        left: The places of units whose targets lack segments, which stay.
+        left: The locations of units that stay, since their targets lack segments.
     """
 
     def __init__(self, reader: BlockReader) -> None:
@@ -45,15 +45,15 @@ class UnitReader:
             yield from self._places_in(unit, target, [(source, target)])
             return
         sources, targets = _segments_of(source), _segments_of(target)
-        sides = [(sources[key], own) for key, own in targets.items() if key in sources]
-        left = [] if is_approved else [both for both in sides if not both[1].has_content]
+        pairs = [(sources[key], segment) for key, segment in targets.items() if key in sources]
+        empty = [] if is_approved else [pair for pair in pairs if not pair[1].has_content]
         if targets and sources.keys() - targets.keys() and not is_approved:
             line = self._source.count("\n", 0, unit.begin) + 1
             self.left.append(f"line {line} (segments that the target lacks)")
-        if not left and (not sources or not targets or sources.keys() == targets.keys()):
-            sides = [(source, target)]
-        yield from self._places_in(unit, target, left)
-        self._add_pairs(unit, target, sides)
+        if not empty and (not sources or not targets or sources.keys() == targets.keys()):
+            pairs = [(source, target)]
+        yield from self._places_in(unit, target, empty)
+        self._add_pairs(unit, target, pairs)
 
     def _new_target(self, unit: Element, source: Element) -> Element:
         """Returns the target that a unit lacks, behind the source and with the space before it."""
@@ -62,45 +62,43 @@ class UnitReader:
         return Element(self._target, source.prefix, tag, "", at, at, at, at)
 
     def _places_in(
-        self, unit: Element, target: Element, sides: Sequence[tuple[Element, Element]]
+        self, unit: Element, target: Element, pairs: Sequence[tuple[Element, Element]]
     ) -> Iterator[Place]:
-        """Yields the places of sources whose outputs go into the elements beside them.
+        """Yields the places of the sources of pairs; their outputs go into the targets.
 
-        The first one begins with the unit, so that it can change the state of the translation.
+        The first place begins where the unit does, so that it can change the unit's state.
         """
         begin, fields = unit.begin, {"context": self._context_of(unit), "rewrites": True}
-        for source, own in sides:
-            span, frame = (begin, own.end), partial(self._frame, unit, target, own, begin)
+        for source, segment in pairs:
+            span, frame = (begin, segment.end), partial(self._frame, unit, target, segment, begin)
             for place in self._reader.places_of(source, span, frame=frame, **fields):
                 yield place
-                begin = own.end
+                begin = segment.end
 
     def _frame(
-        self, unit: Element, target: Element, own: Element, begin: int, output: TextTranslation
+        self, unit: Element, target: Element, segment: Element, begin: int, output: TextTranslation
     ) -> Sequence[str]:
-        """Returns the parts of a unit around an output, which is written in each variant.
+        """Returns the parts of a unit around an output, which each variant of the target repeats.
 
-        The first part starts at a position, the last one ends with an element, `own`. A message of
-        several plural forms is unfinished, since one output is not right for all of them.
+        The parts reach from `begin` to the end of `segment`, the target or a part of it. A message
+        of several plural forms stays unfinished, since one output is not right for all of them.
         """
-        old, end = self._source[own.inside : own.close], f"</{own.prefix}{own.name}>"
+        old = self._source[segment.inside : segment.close]
+        end = f"</{segment.prefix}{segment.name}>"
         is_doubtful = output.is_doubtful or old.count("<numerusform") > 1
         state = _state_of(unit.name, replace(output, is_doubtful=is_doubtful))
         stated = unit if unit.name == "segment" else target  # XLIFF 2 tells the state of the unit
         edits = {
             element.begin: Edit(element.begin, element.inside, _with_state(element.tag, written))
-            for element, written in ((own, ""), (target, ""), (stated, state))
+            for element, written in ((segment, ""), (target, ""), (stated, state))
         }
         inner = [edits[start] for start in sorted(edits) if start >= begin]
-        head = apply_edits(self._source, inner, begin, own.inside)
+        head = apply_edits(self._source, inner, begin, segment.inside)
         variants, count = _VARIANT.subn(r"<\1>\0</\1>", old)  # XML holds no NUL
         return [*f"{head}{variants}{end}".split("\0")] if count else [head, end]
 
     def _context_of(self, unit: Element) -> str:
-        """Returns the part of a unit that tells it from others of the same source.
-
-        This is a comment of Qt, or a note of Angular.
-        """
+        """Returns the context of a unit: a comment of Qt, or a note of Angular on its meaning."""
         if comment := unit.child("comment"):
             return self._reader.source_of(comment)
         begin = unit.begin
@@ -110,19 +108,19 @@ class UnitReader:
         return html.unescape(meaning[1]) if meaning else ""
 
     def _add_pairs(
-        self, unit: Element, target: Element, sides: Sequence[tuple[Element, Element]]
+        self, unit: Element, target: Element, pairs: Sequence[tuple[Element, Element]]
     ) -> None:
-        """Adds the texts of a unit that are translated, but for outputs that nobody has read."""
+        """Adds the translated texts of a unit, except machine translations that nobody has read."""
         origin = target.attribute("state-qualifier")
         is_final = _state_in(unit, target) in ("final", "signed-off")
         is_read = is_final or origin in _READ or unit.attribute("approved") == "yes"
         if not is_read and origin in _OF_MACHINES:
             return
-        for both in sides:
-            texts = [place.marked for side in both for place in self._reader.places_of(side)]
+        for pair in pairs:
+            texts = [place.marked for side in pair for place in self._reader.places_of(side)]
             if len(texts) == 2:
-                pair = without_equal_edges(*texts)
-                self.pairs.append(Pair(*pair, self._context_of(unit), not is_read))
+                sides = without_equal_edges(*texts)
+                self.pairs.append(Pair(*sides, self._context_of(unit), not is_read))
 
 
 def _segments_of(element: Element) -> dict[str, Element]:
@@ -138,7 +136,7 @@ def _state_in(unit: Element, target: Element) -> str:
 
 
 def _is_finished(unit: Element, target: Element) -> bool:
-    """Returns whether a unit has a translation for which no other one is asked, or is gone."""
+    """Returns whether a unit is obsolete, or has a translation and asks for no other one."""
     state = _state_in(unit, target)
     is_asked = state in ("new", "initial", "unfinished") or state.startswith("needs-")
     return state in ("vanished", "obsolete") or (target.has_content and not is_asked)

@@ -1,0 +1,35 @@
+"""Stored translations, whose markup is written in their text, with tags."""
+
+import re
+
+from vanilla_transformer.documents.marked_text import Item, MarkedText, Tag, TextTranslation
+
+_TAG = re.compile(r"(?:<|&lt;)/?([\w:.-]+)(?:[^<>&]|&(?![lg]t;))*(?:>|&gt;)")
+
+
+def with_tags_of(text: MarkedText, target: str) -> TextTranslation | None:
+    """Returns a stored translation with the tags of a text. None: it has other tags."""
+    left, items = list(text.tags), list[Item]()
+    written = "|".join(re.escape(tag.text) for tag in left if tag.text) or "(?!)"
+    for index, part in enumerate(re.split(f"({written})", target)):  # texts and tags by turns
+        same = next((tag for tag in left if index % 2 and tag.text == part), None)
+        if same:
+            left.remove(same)
+        elif index % 2:
+            return None
+        items.append(same or part)
+    translated = TextTranslation.of(items, text.edges)
+    # Parts of both texts that only look like tags must be the same, too.
+    alike = [sorted(match[0] for match in _TAG.finditer(side.plain)) for side in (translated, text)]
+    return None if left or alike[0] != alike[1] else translated
+
+
+def with_own_tags(text: MarkedText, target: str) -> TextTranslation:
+    """Returns the stored translation of an equal text with the tags that a person gave it."""
+    kinds = {match[1]: type(tag) for tag in text.tags if (match := _TAG.match(tag.text))}
+    items, last = list[Item](), 0
+    for match in _TAG.finditer(target):
+        make = kinds.get(match[1], Tag)
+        items += [target[last : match.start()], make(0, match[0])]
+        last = match.end()
+    return TextTranslation.of([*items, target[last:]], text.edges)
