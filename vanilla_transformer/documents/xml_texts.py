@@ -84,7 +84,7 @@ class XmlPlace(Place):
         return "".join(written).join(self.frame(whole))
 
     def _parts(self, whole: MarkedText) -> Iterator[tuple[str, str]]:
-        """Yields the start of the run of each text, or "" for a tag, and the text or tag."""
+        """Yields each text with the start of its run, and each tag with ""."""
         breaks, runs = iter(self.breaks), [self.run]
         for item in whole.parts():
             if not isinstance(item, _XmlTag):  # a tag that only a stored translation has is text
@@ -142,11 +142,11 @@ class BlockReader:
         )
 
     def _pieces(self, parent: Element, begin: int) -> Iterator[_Piece]:
-        """Yields the pieces of a text.
+        """Yields the pieces of the text in an element.
 
         Args:
-            begin: The begin of the element whose tags may be pairs: `parent`, or the element around
-                it if `parent` is a run.
+            begin: The position of `parent`, or of the element around it if `parent` is a run. Tags
+                of one pair have the same.
         """
         schema, run = self.schema, ""
         if schema.run and parent.name == schema.run:
