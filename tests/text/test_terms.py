@@ -180,7 +180,27 @@ def test_a_term_takes_the_place_of_what_is_linked_with_it(output, linked, usual,
     parts = [(output.index(part), output.index(part) + len(part)) for part in linked]
     links = TokenLinks([(0, 4)], parts, [0] * len(parts))
     match = Match((0, 4), Term("word", "暗証番号"))
-    assert (
-        apply_edits(output, edits_to_place_terms(output, links, [match], {"word": usual}))
-        == expected
-    )
+    edits = edits_to_place_terms(output, links, [match], {"word": usual}, language="ja")
+    assert apply_edits(output, edits) == expected
+
+
+@pytest.mark.parametrize(
+    ("output", "usual", "target", "language", "expected"),
+    [
+        ("Gib dein Passwort ein.", "Passwort", "Kennwort", "de", "Gib dein Kennwort ein."),
+        ("Das Dokument speichern", "Speichern", "sichern", "de", "Das Dokument sichern"),
+        ("Löschen Sie das Element", "Löschen", "entfernen", "de", "Entfernen Sie das Element"),
+        ("Ein iPhone", "iPhone", "iPod", "de", "Ein iPod"),
+        ("Passwortdatei, passworte", "Passwort", "Kennwort", "de", "Passwortdatei, passworte"),
+        ("Введите пароль", "Пароль", "код", "ru", "Введите код"),
+        ("Введите паролям", "пароль", "код", "ru", "Введите паролям"),
+        # as often as in the source at most: another word may have the same translation
+        ("Ordner im Ordner", "Ordner", "Verzeichnis", "de", "Ordner im Ordner"),
+        ("Öffnen", "", "auf", "de", "Öffnen"),
+    ],
+)
+def test_a_term_takes_the_place_of_its_usual_translation(output, usual, target, language, expected):
+    links = TokenLinks([(0, 4)], [(0, len(output))], [0])
+    match = Match((0, 4), Term("word", target))
+    edits = edits_to_place_terms(output, links, [match], {"word": usual}, language=language)
+    assert apply_edits(output, edits) == expected

@@ -5,6 +5,7 @@ A model that is trained with them reads the target term behind the source term, 
 Translation to Apply Terminology Constraints"), and inflects it (Bergmanis and Pinnis 2021).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,12 +15,17 @@ from unicodedata import normalize
 import regex
 
 from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
+from vanilla_transformer.text.capitals import to_title
 from vanilla_transformer.text.edits import Edit, OutputSpan, Span, meets, without_overlaps
-from vanilla_transformer.text.languages import is_spaced_script_at
+from vanilla_transformer.text.languages import (
+    SPACELESS_CLASS,
+    is_spaced_script_at,
+    words_have_spaces,
+)
 from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.text.words import lemma, letter_runs, words_and_signs
 
-_JOINED = r"[\p{Katakana}\u30fc\p{Latin}]"  # letters that make one word
+_JOINED = rf"[[\p{{L}}\p{{M}}--{SPACELESS_CLASS}]\p{{Katakana}}\u30fc]"  # letters of one word
 _HIRAGANA = regex.compile(r"\p{Hiragana}+")
 
 Normalized = tuple[str, ...]
@@ -161,33 +167,45 @@ def missing_targets(
 def edits_to_place_terms(
     output: str,
     links: TokenLinks,
-    matches: Iterable[Match],
+    matches: Sequence[Match],
     usual: Mapping[str, str],
     protected: Sequence[OutputSpan] = (),
+    language: str | None = None,
 ) -> list[Edit]:
     """Returns the edits that replace the translations of terms by the targets of a glossary.
 
-    The target of a term replaces each usual translation that is linked with the term, or that
-    stands alone. If there is none, it replaces the last word that is linked with the term.
+    With spaces between words, the usual translation of a term is replaced if it is in the output at
+    most as often as the term in the source. Without them, it is replaced wherever it is linked with
+    the term, or stands alone; else the last word that is linked with the term is.
 
     Args:
         matches: The terms of the source whose targets the output lacks.
         usual: The usual translation of each term.
         protected: Parts of the output that no edit changes.
+        language: The tag of the language of the output.
     """
     edits: list[Edit] = []
+    counts = Counter(match.term for match in matches)
     for match in matches:
         linked = links.linked_with(match.span)
         word = regex.escape(usual[match.term.source]) or "(?!)"
-        alone = {
-            found.span() for found in regex.finditer(rf"(?<!{_JOINED}){word}(?!{_JOINED})", output)
-        }
-        spans: list[Span] = [found.span() for found in regex.finditer(word, output)]
-        spans = [span for span in spans if span in alone or meets(span, linked)]
-        for begin, end in spans or _words_in(output, linked)[-1:]:
+        alone = _spans(rf"(?V1i)(?<!{_JOINED}){word}(?!{_JOINED})", output)
+        if words_have_spaces(language):
+            spans = alone if len(alone) <= counts[match.term] else []
+        else:
+            spans = [span for span in _spans(word, output) if span in alone or meets(span, linked)]
+            spans = spans or _words_in(output, linked)[-1:]
+        for begin, end in spans:
             if not meets((begin, end), [*protected, *(edit.span for edit in edits)]):
-                edits.append(Edit(begin, end, match.term.target, match.span))
+                target = match.term.target
+                if target.islower() and output[begin].isupper() and not output[:begin].strip():
+                    target = to_title(target, language)
+                edits.append(Edit(begin, end, target, match.span))
     return sorted(edits, key=lambda edit: edit.begin)
+
+
+def _spans(pattern: str, text: str) -> list[Span]:
+    return [found.span() for found in regex.finditer(pattern, text)]
 
 
 def _words_in(text: str, spans: Sequence[Span]) -> list[Span]:
