@@ -3,6 +3,7 @@
 import math
 import random
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -215,6 +216,30 @@ def test_a_line_whose_output_is_cut_off_is_translated_in_sentences(
     assert list(found.tokens) == [*(f"{OUTPUT} </s> " * 2 + "Mann findet Boot . </s>").split()]
     assert max(target for _, target in found.alignment) == len(found.tokens) - 2
     assert max(source for source, _ in found.word_alignment) == len(line.split()) - 1
+
+
+@pytest.mark.parametrize(
+    ("languages", "is_whole"),
+    [(("en", "de"), True), ((None, None), False), (("en", "en"), False)],  # as a summary is
+)
+def test_a_translation_that_lacks_sentences_is_made_of_each_sentence(
+    engines, languages, is_whole, monkeypatch
+):
+    translator = engines["transformers"]
+    generate = translator.engine.generate
+
+    def generate_one_sentence(sources, *arguments, **options):
+        rows = generate(sources, *arguments, **options)
+        return [
+            [replace(best, ids=best.ids[:4]) for best in row] if len(ids) > 10 else row
+            for ids, row in zip(sources, rows, strict=True)
+        ]
+
+    source, target = languages
+    options = {"num_beams": 2, "max_new_tokens": 20, "src_lang": source, "tgt_lang": target}
+    monkeypatch.setattr(translator.engine, "generate", generate_one_sentence)
+    assert translator.translate(LINE, **options) == OUTPUT
+    assert (translator.translate(f"{LINE} {LINE}", **options) == f"{OUTPUT} {OUTPUT}") == is_whole
 
 
 def test_texts_that_are_cut_off_all_the_same_are_named(engines, heard):

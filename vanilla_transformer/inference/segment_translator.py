@@ -11,10 +11,12 @@ from vanilla_transformer.inference.engine import OnBatch
 from vanilla_transformer.inference.job import Call
 from vanilla_transformer.inference.segments import Output, Segment, Source
 from vanilla_transformer.inference.steps import Outputs, Steps, edited
+from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.model.directions import FirstTokens
 from vanilla_transformer.text.languages import words_have_spaces
 from vanilla_transformer.text.printf import edits_to_number, may_be_numbered
 from vanilla_transformer.text.repetition import tokens_not_repeated
+from vanilla_transformer.text.sentences import split_sentences
 from vanilla_transformer.text.terms import edits_to_place_terms, missing_targets
 from vanilla_transformer.tokenizer_sides import vocabulary_of
 
@@ -58,6 +60,20 @@ def has_other_values(output: Output) -> bool:
     if copies is None or may_be_numbered(source.flags):
         return False
     return bool(edits_to_number(source.text, output.text, copies.pairs))
+
+
+def lacks_sentences(output: Output) -> bool:
+    """Returns whether an output is cut off, or a translation has fewer sentences than its source.
+
+    A model that has learnt from short texts leaves most sentences of a paragraph out.
+    """
+    text, direction = output.segment.text, output.segment.source.direction
+    source, target = known_tag(direction.source), known_tag(direction.target)
+    sentences = split_sentences(text, source)
+    if len(sentences) == 1 or not output.is_complete:
+        return len(sentences) > 1
+    is_translation = bool(source and target) and source != target  # and no summary
+    return is_translation and len(split_sentences(output.text, target)) < len(sentences)
 
 
 class Retry(NamedTuple):
@@ -113,12 +129,11 @@ class SegmentTranslator:
         return map_grouped(segments, keys, translate)
 
     def _with_sentences(self, rows: list[Outputs], call: Call) -> list[Outputs]:
-        """Translates segments whose outputs are cut off sentence by sentence."""
+        """Translates segments whose outputs are cut off or lack sentences sentence by sentence."""
         sentences = {
-            index: pieces
-            for index, (output, *_) in enumerate(rows)
-            if not output.is_complete
-            and len(pieces := self.reader.sentences(output.segment.source)) > 1
+            index: self.reader.sentences(row[0].segment.source)
+            for index, row in enumerate(rows)
+            if lacks_sentences(row[0])
         }
         again = self.reader.read_pieces([*sentences.values()])
         computed = iter(self._translate_in_groups(again.segments, call))
