@@ -12,7 +12,10 @@ from vanilla_transformer.text.printf import PRINTF_PART
 SHARE = regex.compile(r"(?:(?<=\d\s?)%|%(?=\s))(?!%)")
 """A percent sign behind a number, or before a space."""
 _SIGN = r"[%\uff05\u066a\ufe6a]"  # also full-width, Arabic, and small
-_WORD = r"\s\p{L}[\p{L}\p{M}.]|[\p{Katakana}\u30fc\p{Hangul}]{3}"  # 20 Prozent, 20퍼센트
+_WORD = (  # for "percent", in most languages of Europe and some of Asia
+    r"\s?(?:[Pp](?:er ?c|ersen|or c|our c|ro(?:[cszť]|ts)en)|v\. ?H|[Пп]роц|[Вв]ідс|száz|odst|"
+    r"パーセント|퍼센트|프로|प्रतिशत|เปอร์)"
+)
 NUMBER = regex.compile(
     rf"({_SIGN}\s?)?(?<![\p{{L}}\p{{N}}_.,])(\d+(?:[.,]\d+)*)(?![\p{{Latin}}\d_])"
     rf"(?:(\s?{_SIGN})|(?=({_WORD}))|)"
@@ -54,8 +57,8 @@ def edits_to_add_percents(
 ) -> list[Edit]:
     """Returns the edits that add the percent signs of a source to the numbers of its output.
 
-    No sign is added to a number that the source also has without one, nor before a word, which may
-    mean "percent".
+    A number that the source has without a sign, too, gets none, nor does a number before a word for
+    "percent".
 
     Args:
         kept: The kept parts of the source, in which numbers do not count.
