@@ -7,6 +7,7 @@ first one, which it reads. Memories answer for the source. Only the second job u
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from vanilla_transformer.inference.job import Job, JobText
 from vanilla_transformer.inference.options import TranslateOptions
@@ -45,12 +46,13 @@ def combine_translations(source: str, first: Translation, second: Translation) -
     if first.links and second.links:
         second = replace(second, links=first.links.then(second.links))
     qualities = [each.quality for each in (first, second) if each.quality is not None]
+    # These have the tokens and words of the third language.
+    names = ("alignment", "source_tokens", "word_alignment")
+    cleared: dict[str, Any] = {name: () for name in names if getattr(second, name) is not None}
     restored = Counter(first.restored) | Counter(second.restored)
     return replace(
         second,
-        alignment=None,  # with the tokens and words of the third language, as the next two
-        source_tokens=None,
-        word_alignment=None,
+        **cleared,
         text=source if untranslated else second.text,  # `second` may have the third language
         untranslated=untranslated,
         restored=() if untranslated else (*restored.elements(),),
