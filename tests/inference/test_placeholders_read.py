@@ -171,6 +171,8 @@ def test_what_patterns_match_is_read_as_tokens(tokenizer):
     assert read_by(translator) == [["<ph1>", "<ph2>"]]
     assert translator.translate("open the file", keep=False, **options) == "open the file"
     assert read_by(translator)[1:] == [[]]
+    translator.translate("open the file now", keep_patterns="the file")  # a text is one pattern
+    assert read_by(translator)[2:] == [["<ph1>"]]
 
 
 @pytest.mark.parametrize("text", ["open 😊 now", "open ⚠️ now 😊", "Жя file now"])

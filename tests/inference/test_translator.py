@@ -585,6 +585,8 @@ def test_ctranslate2_leaves_other_devices_to_torch(trained):
         ({"n_best": 3, "num_beams": 2}, "the search keeps 2"),
         ({"minimum_risk": "ter"}, "Unknown metric 'ter'"),
         ({"minimum_risk": "chrf", "candidates": 0}, "`candidates` is 0, which is below 1"),
+        ({"target_language": "de"}, "`target_language` is called `tgt_lang` here"),
+        ({"scores": True}, "`scores` is called `return_scores` here"),
         ({"batch_tokens": -3}, "`batch_tokens` is -3, which is below 1"),
         ({"n_best": 0}, "`n_best` is 0, which is below 1"),
         ({"minimum_risk": "chrf", "n_best": 2}, "`n_best` or"),

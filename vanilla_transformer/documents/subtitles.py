@@ -60,6 +60,8 @@ def _texts(source: str, is_web_vtt: bool) -> Iterator[list[re.Match[str]]]:
     behind a blank line are texts, too; in WebVTT, they may be names and notes.
     """
     heads = [head.span() for head in _HEAD.finditer(source)]
+    if not heads and _LINES.search(source) and not is_web_vtt:
+        raise ValueError("it has no line of times, such as 00:00:01,000 --> 00:00:02,000.")
     for (_, begin), (end, _) in pairwise([*heads, (len(source), 0)]):
         first = _LINES.match(source, begin, end)
         found = [first] if is_web_vtt else _LINES.finditer(source, begin, end)

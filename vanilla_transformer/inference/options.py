@@ -72,7 +72,8 @@ class OutputOptions:
 
 
 def compiled(patterns: Iterable[str]) -> tuple[Any, ...]:
-    """Compiles the patterns of further kept parts."""
+    """Compiles the patterns of further kept parts; a text is one pattern."""
+    patterns = [patterns] if isinstance(patterns, str) else patterns
     try:
         return tuple(map(regex.compile, patterns))
     except regex.error as error:
@@ -141,6 +142,8 @@ class TranslateOptions(LanguageOptions, KeptOptions, GenerationOptions, OutputOp
         """
         own = {declared.name for declared in fields(cls)} - {"generation"}
         named = {NAMES["Python"].get(name, name): name for name in own}
+        if other := next((name for name in own - named.keys() if name in keywords), None):
+            raise ValueError(f"`{other}` is called `{NAMES['Python'][other]}` here.")
         given = {named[name]: keywords.pop(name) for name in named.keys() & keywords.keys()}
         for name in given.keys() - SearchOptions.__dataclass_fields__.keys():
             value = given[name]

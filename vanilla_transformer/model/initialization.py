@@ -6,7 +6,7 @@ from transformers import initialization as init
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .feed_forward import LEARNED_ACTIVATIONS
-from .normalization import UnbiasedStdNorm
+from .normalization import NORMS
 from .positions import LearnedPositions, RelativePositions
 
 NORMAL_STD = 0.02
@@ -57,10 +57,12 @@ def set_initial_values(module: nn.Module, config: VanillaTransformerConfig) -> N
         init.normal_(module.weight, std=0.5**0.5 if are_sinusoid_sized else std)
     elif isinstance(module, RelativePositions):
         init.normal_(module.weight, std=std)
-    elif isinstance(module, nn.LayerNorm | nn.RMSNorm | UnbiasedStdNorm):
-        init.ones_(module.weight)
-        if not isinstance(module, nn.RMSNorm):
-            init.zeros_(module.bias)
+    elif isinstance(module, tuple(NORMS.values())):
+        for name, parameter in module.named_parameters(recurse=False):
+            if name == "weight":
+                init.ones_(parameter)
+            elif name == "bias":
+                init.zeros_(parameter)
     elif isinstance(module, LEARNED_ACTIVATIONS):
         for name, value in type(module)().state_dict().items():
             init.copy_(getattr(module, name), value)

@@ -3,8 +3,6 @@
 Every norm maps (..., width) to the same shape and normalises the last axis.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import nn
 
@@ -35,7 +33,7 @@ class UnbiasedStdNorm(nn.Module):
         return (self.weight * scaled + self.bias).to(hidden_states.dtype)
 
 
-NORMS: dict[str, Callable[..., nn.Module]] = {
+NORMS: dict[str, type[nn.Module]] = {
     "layer_norm": nn.LayerNorm,
     "rms_norm": nn.RMSNorm,
     "unbiased_std": UnbiasedStdNorm,

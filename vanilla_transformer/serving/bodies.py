@@ -92,6 +92,8 @@ async def read_bytes(request: Request, limits: Limits) -> bytes:
 async def parse_body(request: Request, body: bytes) -> dict[str, Any]:
     """Reads the values of a body: JSON, or a form. The address may hold some fields of a form."""
     kind = request.headers.get("content-type", "")
+    if MULTIPART not in kind and body.lstrip().startswith(b"{"):  # `curl -d` calls it a form
+        kind = "application/json"
     try:
         if "json" in kind:
             values = json.loads(body)

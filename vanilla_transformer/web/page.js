@@ -37,6 +37,7 @@ addEventListener("unhandledrejection", (event) => {  // of all that waits for th
   event.preventDefault();
   if (event.reason.name === "AbortError") return;  // a newer text has stopped it
   progress.hidden = true;
+  if (result.classList.contains("waiting")) show([]);  // that of a former text
   result.classList.remove("waiting");
   tell(event.reason.message, true);
 });
