@@ -44,7 +44,9 @@ def test_the_log_tells_the_plan_and_the_examples_of_each_evaluation(corpus, tmp_
     assert text.count("\nEpoch ") == EPOCHS
     translator = Translator.from_pretrained(folder)
     sources = (corpus / "val.en").read_text(encoding="utf-8").splitlines()[:2]
-    shown = re.findall('"(.*)" → "(.*)"', text)
+    first, *shown = re.findall('"(.*)" → "(.*)"', text)
+    targets = (corpus / "train.de").read_text(encoding="utf-8").splitlines()
+    assert first == (lines[1], targets[1])
     assert [source for source, _ in shown] == sources * EPOCHS
     assert all(output for _, output in shown[-2:])  # it has learned to say something
     assert translator.tokenizer.do_lower_case

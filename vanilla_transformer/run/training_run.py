@@ -19,6 +19,7 @@ from vanilla_transformer import progress
 from vanilla_transformer.files.atomic_files import explained_full_disk, write_atomic
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.files.file_contents import without_infinities
+from vanilla_transformer.files.text_files import short_line
 from vanilla_transformer.run.adapters import merge_adapters
 from vanilla_transformer.run.arguments import RunArguments
 from vanilla_transformer.run.assembly import Assembly
@@ -114,15 +115,17 @@ def run(
 
 
 def _describe_data(plan: RunPlan, encoded: DatasetDict, model: Any) -> str:
-    """Describes the data of a run, and the size of its model."""
+    """Describes the data of a run, with the pair that comes first, and the size of its model."""
     pairs = ", ".join(f"{len(rows):,} {name} pairs" for name, rows in encoded.items())
     parameters = sum(weight.numel() for weight in model.parameters())
     origin = "" if (path := plan.init_from) is None else f" of {path!r}"
     tokenizer = plan.texts.tokenizer
     case = "; sources are lower-cased" if getattr(tokenizer, "do_lower_case", False) else ""
+    first = next(iter(plan.loaded.splits.values()))[0]
+    source, target = (short_line(first[side], 60) for side in ("source", "target"))
     return (
         f"{pairs}; a vocabulary of {len(tokenizer):,} tokens{case}; the model{origin} has "
-        f"{parameters:,} parameters."
+        f'{parameters:,} parameters. The first pair: "{source}" → "{target}".'
     )
 
 
