@@ -78,4 +78,6 @@ def directions_of(rows: Dataset, tags: Collection[str]) -> list[tuple[str | None
 
 def references_of(rows: Dataset) -> list[Any]:
     """Returns the references of each text: the several that the data name, or its target."""
-    return list(rows["references" if "references" in rows.column_names else "target"])
+    if "references" not in rows.column_names:
+        return list(rows["target"])
+    return [own or [text] for own, text in zip(rows["references"], rows["target"], strict=True)]

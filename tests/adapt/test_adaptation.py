@@ -303,6 +303,8 @@ def test_columns_are_those_of_tables(general):
     options = AdaptArguments("x", ["own.tsv"], "out", general=general, **columns)
     found = [entry.columns for entry in options.data().entries]
     assert found == [[2, 1, 3], [2, 1] if general == ["a.tsv"] else None]
+    texts = AdaptArguments("x", ["a.en", "a.de"], "out", general=["a.tsv"], **columns)
+    assert [entry.columns for entry in texts.data().entries] == [None, [2, 1]]
     with pytest.raises(ValueError, match=r"own: `columns` \[2, 1, 3\] have no effect"):
         assert AdaptArguments("x", ["a.en", "a.de"], "out", **columns).data().entries
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from datasets import Dataset, DatasetDict
 
-from vanilla_transformer.columns import languages_of_rows
+from vanilla_transformer.columns import languages_of_rows, references_of
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
@@ -66,6 +66,14 @@ def test_files_of_every_kind_are_read(tmp_path):
         assert pairs_of(part) == wanted, entry["name"]
         assert set(part["corpus"]) == {entry["name"]}
     assert len(found) == 3 * len(entries)
+
+
+def test_a_document_may_be_a_number_or_lack(tmp_path):
+    lines = [{"en": "a", "de": "b", "doc": 7}, {"en": "c", "de": "d"}]
+    file = tmp_path / "t.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    found = load({"train": str(file), "columns": ["en", "de", "doc"]})["train"]
+    assert list(found["document"]) == ["7", None]
 
 
 @pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl", "hub"])
@@ -165,6 +173,8 @@ REFUSED = {
         {"train": ["a", "b"], "columns": [2, 1]},
         "app: `columns` .* have no effect",
     ),
+    "columns without files": ({"train": None, "columns": [1, 2]}, "it names no files"),
+    "columns of a number": ({"train": 5, "columns": [1, 2]}, "`train` 5 must be one file of pairs"),
     "columns of a tmx": (
         {"train": "a.tmx.gz", "columns": ["de", "en"]},
         "app: `columns` .* no eff",
@@ -182,17 +192,17 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("is_scored", [True, False])
+@pytest.mark.parametrize("split", ["validation", "test", None])
 @pytest.mark.parametrize("name", ["en-de", "de-en"])
-def test_a_name_is_not_that_of_a_direction_of_others(tmp_path, name, is_scored):
+def test_a_name_is_not_that_of_a_direction_of_others(tmp_path, name, split):
     """The scores of an entry and of a direction have the same names."""
     pairs = write(tmp_path / "pairs.tsv", *PAIRS)
     own = {"name": name, "train": pairs, "languages": ["en", "de"], "validation": pairs}
     other = {"name": "x", "train": pairs, "languages": name.split("-")}
-    texts = [json.dumps(each) for each in (own, other | {"test": pairs if is_scored else None})]
+    texts = [json.dumps(each) for each in (own, other | ({split: pairs} if split else {}))]
     data = DataArguments(corpora=texts)
-    if is_scored:
-        with pytest.raises(ValueError, match=f"'{name}', or one and others of this direction"):
+    if split == "validation":
+        with pytest.raises(ValueError, match=f"'{name}' is the direction of others, too"):
             assert data.entries
     else:
         assert [entry.name for entry in data.entries] == [name, "x"]
@@ -245,6 +255,11 @@ def test_references_of_one_corpus_stand_beside_the_targets_of_others(tmp_path):
     test = write(tmp_path / "t.tsv", PAIRS[1])
     found = load({"name": "app", "test": str(tmp_path / "t.jsonl")}, {"name": "b", "test": test})
     assert found["test"]["references"][:] == [row["references"], ["eine Katze"]]
+
+
+def test_a_text_without_references_has_its_target():
+    rows = Dataset.from_dict({"target": ["x", "y"], "references": [["x", "z"], None]})
+    assert references_of(rows) == [["x", "z"], ["y"]]
 
 
 @pytest.mark.parametrize("as_entry", [True, False])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vanilla_transformer.text.sentences import Cut, cut_line
+from vanilla_transformer.text.sentences import Cut, cut_line, is_sure_end
 
 
 def count_words(text):
@@ -141,3 +141,21 @@ def test_a_long_line_is_cut_with_few_counts_into_pieces_as_long_as_possible():
     for piece, following in itertools.pairwise(parts):
         assert len(piece) <= 100 < len(f"{piece} {following.split()[0]}")
     assert sum(counted) < 50 * len(line)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "following", "is_sure"),
+    [
+        ("Close the file.", "Then open it.", True),
+        ("Wirklich?", "Ja.", True),
+        ("\u4ed6\u8d70\u4e86\u3002", "\u6211\u6765\u4e86\u3002", True),
+        ("Im 19.", "Jahrhundert war das anders.", False),
+        ("M.", "Dupont est arriv\u00e9.", False),
+        ("Open config.json.", "in the editor.", False),
+        ("Approx.", "5 files", False),
+        ("\u201c\u8d70\u5427\uff01\u201d", "\u4ed6\u8bf4\u3002", False),
+        ("No.", "Yes.", False),
+    ],
+)
+def test_where_a_sentence_ends_for_sure(sentence, following, is_sure):
+    assert is_sure_end(sentence, following) == is_sure

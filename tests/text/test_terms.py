@@ -12,6 +12,7 @@ from vanilla_transformer.text.terms import (
     edits_to_annotate,
     edits_to_place_terms,
     missing_targets,
+    targets_in,
 )
 from vanilla_transformer.text.token_links import TokenLinks
 
@@ -197,10 +198,12 @@ def test_a_term_takes_the_place_of_what_is_linked_with_it(output, linked, usual,
         # as often as in the source at most: another word may have the same translation
         ("Ordner im Ordner", "Ordner", "Verzeichnis", "de", "Ordner im Ordner"),
         ("Öffnen", "", "auf", "de", "Öffnen"),
+        ("Die neue Datei und Datei", "Datei", "neue Datei", "de", "Die neue Datei und neue Datei"),
     ],
 )
 def test_a_term_takes_the_place_of_its_usual_translation(output, usual, target, language, expected):
     links = TokenLinks([(0, 4)], [(0, len(output))], [0])
     match = Match((0, 4), Term("word", target))
-    edits = edits_to_place_terms(output, links, [match], {"word": usual}, language=language)
+    there = [found.span for found in targets_in(output, [match.term], language)]
+    edits = edits_to_place_terms(output, links, [match], {"word": usual}, there, language)
     assert apply_edits(output, edits) == expected

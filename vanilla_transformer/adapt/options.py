@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,9 +122,12 @@ class AdaptArguments:
     def entry(self, name: str, train: list[str], **splits: list[str]) -> str:
         """Returns the entry of `corpora` for files of this adaptation."""
         columns = [int(column) if column.isdigit() else column for column in self.columns]
-        is_table = len(train) == 1 and suffix_of(train[0]) != ".tmx"
-        general = columns[: 2 * is_table]  # only own pairs have documents
-        values: dict[str, Any] = {"columns": columns if name == "own" else general}
+        has_table = any(map(_is_table, (train, *splits.values())))
+        if name == GENERAL:  # only own pairs have documents
+            columns = columns[: 2 * has_table]
+        elif not has_table and _is_table(self.general):
+            columns = []
+        values: dict[str, Any] = {"columns": columns}
         for split, files in {"train": train, **splits}.items():
             values[split] = files[0] if len(files) == 1 else files
         return json.dumps({"name": name} | {key: value for key, value in values.items() if value})
@@ -164,3 +168,7 @@ def check_paths(options: AdaptArguments) -> None:
 def former_contents(folder: Path) -> list[Path]:
     """Lists what former adaptations have left in the output directory, but what takes hours."""
     return [path for path in folder.glob("*") if path.name not in (LOCK, OWN_OUTPUTS)]
+
+
+def _is_table(files: Sequence[str]) -> bool:
+    return len(files) == 1 and suffix_of(files[0]) != ".tmx"

@@ -53,14 +53,6 @@ RULES = (
         "as a third one.",
     ),
     Rule(
-        ("columns",),
-        lambda _, corpus: (
-            not corpus.dataset
-            and all(len(f) > 1 or suffix_of(f[0]) == ".tmx" for f in map(corpus.paths, SPLITS) if f)
-        ),
-        "`{name}` {value!r} have no effect: two text files and a .tmx have none. Leave them out.",
-    ),
-    Rule(
         ("inline",),
         lambda value, _: value not in INLINE,
         f"`{{name}}` {{value!r}} is unknown: choose from {', '.join(INLINE)}.",
@@ -74,6 +66,15 @@ RULES = (
         SPLITS,
         lambda value, _: not isinstance(value, str) and _is_no_list(value),
         "`{name}` {value!r} must be one file of pairs, or a list of two text files.",
+    ),
+    Rule(
+        ("columns",),
+        lambda _, corpus: (
+            not corpus.dataset
+            and any(map(corpus.paths, SPLITS))
+            and all(len(f) > 1 or suffix_of(f[0]) == ".tmx" for f in map(corpus.paths, SPLITS) if f)
+        ),
+        "`{name}` {value!r} have no effect: two text files and a .tmx have none. Leave them out.",
     ),
 )
 """The rules of one entry."""
@@ -187,12 +188,14 @@ def read_entries(texts: Sequence[str]) -> list[Corpus]:
     """Reads the entries of `corpora`, and checks that names of their scores differ."""
     corpora = [Corpus.from_json(text) for text in texts]
     names = [corpus.name for corpus in corpora]
-    scored = [corpus for corpus in corpora if any(map(corpus.may_have, SPLITS[1:]))]
-    directions = [(corpus.name, "-".join(map(str, corpus.languages or ()))) for corpus in scored]
-    names += {direction for name, direction in directions if name != direction}
     if repeated := [name for name in names if names.count(name) > 1]:
-        two = f"two entries {repeated[0]!r}, or one and others of this direction"
-        raise ValueError(f"`corpora` has {two}: give them a `name` each.")
+        raise ValueError(f"`corpora` has two entries {repeated[0]!r}: give them a `name` each.")
+    for split in SPLITS[1:]:
+        scored = [corpus for corpus in corpora if corpus.may_have(split)]
+        directions = {each.name: "-".join(map(str, each.languages or ())) for each in scored}
+        for name in directions:
+            if name in (other for key, other in directions.items() if key != name):
+                raise ValueError(f"`corpora`: {name!r} is the direction of others, too: rename it.")
     return corpora
 
 

@@ -187,7 +187,7 @@ def _rows_of_data_set(data_set: Dataset, columns: Sequence[str]) -> Iterator[Row
 
 def _pairs_of_table(rows: Iterable[Row], columns: Sequence[str], origin: str) -> Iterator[Pair]:
     for number, row in rows:
-        if missing := [name for name in columns if name not in row]:
+        if missing := [name for name in columns[:2] if name not in row]:
             row = _with_parts(row)  # only if it is needed
             if missing := [name for name in missing if name not in row]:
                 raise ValueError(
@@ -195,19 +195,21 @@ def _pairs_of_table(rows: Iterable[Row], columns: Sequence[str], origin: str) ->
                     f"{list(row)}. Name source and target by `source_column` and "
                     "`target_column`."
                 )
-        for name in (*columns, *_OF_TABLES):
+        for name in (*columns[:2], *_OF_TABLES):
             if not isinstance(row.get(name), str | None):
                 raise ValueError(
                     f"{origin}, line {number}: column {name!r} holds {row[name]!r}: it must hold "
                     "text."
                 )
-        source, target, *document = (row[name] for name in columns)
+        source, target = (row[name] for name in columns[:2])
+        named = (str(row[name]) for name in columns[2:] if row.get(name) is not None)
+        document = next(named, None)
         others: dict[str, Any] = {
             name: row[name] for name in _OF_TABLES if name in row and name not in columns
         }
         if "references" in row and "references" not in columns:
             others["references"] = _check_references(row["references"], origin, number)
-        yield Pair(source, target, number, *document, **others)
+        yield Pair(source, target, number, document, **others)
 
 
 def _with_parts(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -165,10 +165,12 @@ def _train(options: DistilOptions, pairs: Mapping[str, Pairs], command: Sequence
     if sum(" " in text for text, _ in pairs["train"]) < _WORD_LIST_SHARE * len(pairs["train"]):
         given["tokenizer_kind"] = "char"
     made_from = json.dumps([given, *map(content_digest, files.values())], indent=1)
-    if model.exists() and record.read_text(encoding="utf-8") != made_from:
+    is_same = record.is_file() and record.read_text(encoding="utf-8") == made_from
+    if model.exists() and not is_same:
         raise ValueError(
-            f"{str(model)!r} was trained on other labels or with other options: delete it to train "
-            "another model with these answers, or choose another directory."
+            f"{str(model)!r} was trained with other options, or on other labels (the teacher may "
+            "have answered more texts since): delete it to train another model with these answers, "
+            "or choose another directory."
         )
     write_atomic(record, made_from)
     given["output_dir"], given["resume_from_checkpoint"] = str(model), "True"

@@ -22,7 +22,7 @@ class Call:
 
     Attributes:
         retries: Whether a second search replaces outputs that repeat themselves or have values in
-            another order, and a translation of each sentence replaces outputs that are cut off.
+            another order, and translations of the sentences replace outputs that lack some.
         given: The options that decide the search, and with it the engine.
     """
 

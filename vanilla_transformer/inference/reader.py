@@ -95,12 +95,15 @@ class Reader:
         is_one = sum(isinstance(line, Line) for line in lines) == 1
         similar = former.suggestion if former and former.is_read and is_one else None
         for line in lines:
-            if isinstance(line, str) or (job.in_sentences and not any(map(str.isalpha, line.text))):
-                pieces.append(Fixed(line if isinstance(line, str) else line.text))
+            if isinstance(line, str):
+                pieces.append(Fixed(line))
                 continue
             own = direction.for_text(line.text, self._tags)
             source = replace(whole.part(line.span, own), similar=similar)
-            pieces += self.sentences(source) if job.in_sentences and not similar else [source]
+            if job.in_sentences and not any(map(str.isalpha, line.text)):
+                pieces.append(Fixed(line.text, source.find_kept()))
+            else:
+                pieces += self.sentences(source) if job.in_sentences and not similar else [source]
             _, direction = direction.of_text(line.text, self._tags)  # a tag counts for all lines
         return pieces
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise, starmap
 from typing import NamedTuple
 
 from vanilla_transformer.grouping import map_grouped
@@ -16,8 +17,12 @@ from vanilla_transformer.model.directions import FirstTokens
 from vanilla_transformer.text.languages import words_have_spaces
 from vanilla_transformer.text.printf import edits_to_number, may_be_numbered
 from vanilla_transformer.text.repetition import tokens_not_repeated
-from vanilla_transformer.text.sentences import split_sentences
-from vanilla_transformer.text.terms import edits_to_place_terms, missing_targets
+from vanilla_transformer.text.sentences import (
+    is_sure_end,
+    sentences_have_signs,
+    split_sentences,
+)
+from vanilla_transformer.text.terms import edits_to_place_terms, missing_targets, targets_in
 from vanilla_transformer.tokenizer_sides import vocabulary_of
 
 _CANDIDATES = 8
@@ -67,13 +72,16 @@ def lacks_sentences(output: Output) -> bool:
 
     A model that has learnt from short texts leaves most sentences of a paragraph out.
     """
-    text, direction = output.segment.text, output.segment.source.direction
+    segment, direction = output.segment, output.segment.source.direction
     source, target = known_tag(direction.source), known_tag(direction.target)
-    sentences = split_sentences(text, source)
-    if len(sentences) == 1 or not output.is_complete:
-        return len(sentences) > 1
+    pieces = split_sentences(segment.text, source, segment.kept)
+    if len(pieces) == 1 or not output.is_complete:
+        return len(pieces) > 1
     is_translation = bool(source and target) and source != target  # and no summary
-    return is_translation and len(split_sentences(output.text, target)) < len(sentences)
+    if not is_translation or segment.source.similar or not sentences_have_signs(target):
+        return False
+    found = len(split_sentences(output.text, target)[::2])
+    return found < 1 + sum(starmap(is_sure_end, pairwise(map(str, pieces[::2]))))
 
 
 class Retry(NamedTuple):
@@ -232,12 +240,13 @@ class SegmentTranslator:
 def _with_terms_placed(output: Output, usual: Mapping[Source, str]) -> Output:
     """Returns an output in which missing terms replace their usual translations."""
     segment, direction = output.segment, output.segment.source.direction
+    placed = targets_in(output.text, segment.terms, segment.target_language)
     edits = edits_to_place_terms(
         output.text,
         output.links,
         [match for match in segment.matches if match.term.target in output.missing_terms],
         {term.source: usual[Source(term.source, direction)] for term in segment.terms},
-        output.copies.in_output if output.copies else (),
+        [*(match.span for match in placed), *(output.copies.in_output if output.copies else ())],
         segment.target_language,
     )
     return edited(output, edits)

@@ -9,14 +9,14 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPA
 from vanilla_transformer.text.edits import Span
 
 _NUMBERS = r"(?:\{\d+\}|\[\d+,(?:\d+|\*)\])\s*"  # before a branch of Laravel
-_GROUPS = r"(?:[^\[\](){}<>]|\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|<[^<>]*>)*"
+_GROUPS = r"(?:[^\[\](){}<>]|\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|<[^<>]*>){0,200}"
 _QUOTES = ('""', "''", "``", "\u201e\u201c", "\u201c\u201d", "\u00ab\u00bb", "\u300c\u300d")
-_QUOTED = "|".join(rf"(?<!\w){mark[0]}(?!\s)[^{mark[1]}]*" for mark in _QUOTES)
+_QUOTED = "|".join(rf"(?<!\w){mark[0]}(?!\s|s\b|\d)[^{mark[1]}]{{0,200}}" for mark in _QUOTES)
 LINE_BREAKS = regex.compile(r"([\t\n\r\v\f\x85\u2028\u2029]+|(?<=\));;|<[bB][rR]\s*/?>)")
 """The breaks between lines: white space, tags `<br>`, and signs between kinds of files."""
 BRANCHED = regex.compile(
     r"\|\s*\*"  # kinds of files: Text files (*.txt)|*.txt
-    rf"|\{{\w*\}}|(?<!\S):[a-z]\w|\|\s*{_NUMBERS}"  # a plural: one file|{n} files
+    rf"|\{{\w*\}}|(?<![^\s|]):[a-z]\w|\|\s*{_NUMBERS}"  # a plural: one file|{n} files
     r"|\s\|\|\s|^\|"  # usages of a command: list || add NAME; a choice: |yes|yY
     r"|^\s*[^\s|]+(?:\s*\|\s*[^\s|]+)+\s*$"  # words, and no sentence: one|many
 )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import langcodes
 import regex
 
-from vanilla_transformer.language_tags import standard_tag
+from vanilla_transformer.language_tags import script_of, standard_tag
 from vanilla_transformer.text.edits import Span, inner_positions
 from vanilla_transformer.text.languages import (
     is_spaced_script_at,
@@ -118,6 +118,21 @@ def cut_line(
         return pieces
 
     return cut(line, 0, 0)
+
+
+_SURE_END = regex.compile(r"(?:[!?\u2026\u3002\uff01\uff1f\u061f\u06d4\u0964]|\p{L}{4}\.)\Z")
+_WITHOUT_SIGNS = {"Thai", "Laoo", "Khmr", "Mymr", "Tibt"}
+
+
+def is_sure_end(sentence: str, following: str) -> bool:
+    """Returns whether a sentence ends here: not by a number or a short word, nor in a quotation."""
+    begins = following[:1].isalpha() and not following[:1].islower()
+    return begins and _SURE_END.search(sentence, max(len(sentence) - 5, 0)) is not None
+
+
+def sentences_have_signs(tag: str | None) -> bool:
+    """Returns whether a language has signs at the ends of its sentences."""
+    return tag is None or script_of(tag) not in _WITHOUT_SIGNS
 
 
 def split_sentences(

@@ -190,6 +190,7 @@ def edits_to_place_terms(
         linked = links.linked_with(match.span)
         word = regex.escape(usual[match.term.source]) or "(?!)"
         alone = _spans(rf"(?V1i)(?<!{_JOINED}){word}(?!{_JOINED})", output)
+        alone = [span for span in alone if not meets(span, protected)]
         if words_have_spaces(language):
             spans = alone if len(alone) <= counts[match.term] else []
         else:
