@@ -27,8 +27,8 @@ _SPACED_PUNCTUATION = frozenset("!?:;\u00ab\u00bb")  # French puts a space betwe
 
 def place_tags(marked: MarkedText, output: str, links: TokenLinks) -> TextTranslation:
     """Puts the tags of a source into its output, each of them once."""
-    if not marked.tags:  # the usual case
-        return TextTranslation(output, edges=marked.edges)
+    if not marked.tags or output == marked.plain:  # the usual case, and a text that stays
+        return TextTranslation(output, marked.tags, marked.edges)
     root = _tree(marked)
     root.start, root.stop = stripped(output, (0, len(output)))
     _Placement(marked, output, links).place(root)
