@@ -1,5 +1,7 @@
 """Messages of gettext: only translations change, and what flags say of placeholders."""
 
+import time
+
 import pytest
 from capital_texts import in_capitals, unchanged
 from hypothesis import given
@@ -326,6 +328,14 @@ MENU = 'msgid "_File"\nmsgstr "_Datei"\n\n'
         ("See the _src folder", 'msgid "a \\"_b\\""\nmsgstr "x"\n\n', "See the _src folder"),
         ("Save _as", MENU, "Save as"),
         ("Sort by _label", MENU, "Sort by label"),
+        ("Call _name and wait", "#: package/_version.py:3\n", "Call _name and wait"),
+        ("Ouvrir l'&aide", "", "Ouvrir l'aide"),
+        ("Apri l'&archivio", "", "Apri l'archivio"),
+        ("Avant d'_enregistrer", "", "Avant d'enregistrer"),
+        ("Include '_private' modules", MENU, "Include '_private' modules"),
+        ("Delete `%s' &now", "", "Delete `%s' now"),
+        ("Open `%s' in _Editor", "", "Open `%s' in Editor"),
+        ("Use ` and &Open", "", "Use ` and Open"),
         ("Save _As", "", "Save As"),
         ("_Open", "", "Open"),
     ],
@@ -336,6 +346,16 @@ def test_an_underscore_of_code_or_of_a_name_is_no_accelerator(text, menu, withou
     output = TextTranslation(f"Jetzt {without}")
     if text == without:
         assert f'msgstr "Jetzt {without}"' in document.write([output]).decode()
+
+
+def test_names_in_many_messages_take_linear_time():
+    def time_of(text):
+        messages = (f'msgid "{text} {n}"\nmsgstr ""\n' for n in range(1000))
+        content, start = "\n".join(messages).encode(), time.process_time()
+        read_document("a.po", content)
+        return time.process_time() - start
+
+    assert time_of("Call _name") < 2 * time_of("Call nam_e")
 
 
 @pytest.mark.parametrize(

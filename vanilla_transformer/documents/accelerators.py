@@ -22,9 +22,8 @@ _MARK = regex.compile(
     r"|(?<![\w_])_(?=(?:\p{L}\p{Ll}*|OK)\b)|(?<=\b\p{Lu}\p{Ll}*)_(?=\p{Ll})"
 )
 # No accelerator of 9,400 in translated programs stands there, but names such as `_private` do.
-_QUOTED = regex.compile(r"[`'\"\p{Pi}.=]\Z")
+_QUOTED = regex.compile(r"(?:[`\"\p{Pi}.=]|(?<!\p{L})')\Z")
 _INNER = regex.compile(r"(?<=\s)_\p{Ll}")
-_FIRST = regex.compile(r"(?<!\\)[\"/>]_\p{Ll}+(?!\w)")
 _LONGEST_LABEL = 80  # characters, chosen without a measurement: no longer text has an accelerator
 _SHORTEST_WORD = 3  # letters on both sides of an `&` that may mean "and"
 _LETTERS_BEFORE, _LETTERS = regex.compile(r"\p{L}*$"), regex.compile(r"\p{L}*")
@@ -33,7 +32,7 @@ _TAIL = regex.compile(r"[\s.:\u2026\uff1a]*\Z")
 _MARK_BEHIND = regex.compile(r"\s*\([&_]\p{L}\)")
 
 
-def find_accelerator(text: str, lowered_source: str | None) -> int | None:
+def find_accelerator(text: str, lowered_source: str | None, has_first: bool) -> int | None:
     """Returns the position of the mark of a text's accelerator. None: it has none.
 
     `Pass&word` has one if the file has "password", too; `Drag&drop` has none. `Save _as` has one if
@@ -41,6 +40,7 @@ def find_accelerator(text: str, lowered_source: str | None) -> int | None:
 
     Args:
         lowered_source: The file in lower case. "": it is unknown. None: it has no accelerators.
+        has_first: Whether a text of the file may begin with the mark of one, such as `_Open`.
     """
     if lowered_source is None or len(text) > _LONGEST_LABEL:
         return None
@@ -48,9 +48,9 @@ def find_accelerator(text: str, lowered_source: str | None) -> int | None:
     if len(marks) != 1:
         return None
     position = marks[0].start()
-    is_in_code = text.count("`", 0, position) % 2 or _QUOTED.search(text, endpos=position)
-    is_lone = _INNER.match(text, position) and lowered_source and not _FIRST.search(lowered_source)
-    if is_in_code or is_lone:
+    is_in_code = text.count("`", 0, position) % 2 and "`" in text[position:]
+    is_lone = not has_first and _INNER.match(text, position)
+    if is_in_code or is_lone or _QUOTED.search(text, endpos=position):
         return None
     parts = _LETTERS_BEFORE.search(text, endpos=position)[0], _LETTERS.match(text, position + 1)[0]
     word = "".join(parts).lower()
@@ -58,19 +58,20 @@ def find_accelerator(text: str, lowered_source: str | None) -> int | None:
     return None if is_doubtful else position
 
 
-def pair_without_accelerators(pair: Pair, lowered_source: str = "") -> Pair:
+def pair_without_accelerators(pair: Pair, lowered_source: str = "", has_first: bool = True) -> Pair:
     """Returns a pair without accelerators, and without the same tags around both sides.
 
     A document takes the same out of a text before it is translated.
 
     Args:
-        lowered_source: As for `find_accelerator`.
+        lowered_source, has_first: As for `find_accelerator`.
     """
-    source, mark = _without_mark(pair.source, find_accelerator(pair.source, lowered_source))
+    position = find_accelerator(pair.source, lowered_source, has_first)
+    source, mark = _without_mark(pair.source, position)
     target = _MARK_BEHIND.sub("", pair.target)
     # A translator may put the mark before any letter.
     target = target.replace(mark, "") if mark and target.count(mark) == 1 else target
-    target = _without_mark(target, find_accelerator(target, lowered_source))[0]
+    target = _without_mark(target, find_accelerator(target, lowered_source, has_first))[0]
     sides = (split_edges(split_text(text)) for text in (source, target))
     source, target = without_equal_edges(*sides)
     return pair._replace(source=source, target=target)
@@ -90,9 +91,9 @@ class AcceleratorText:
         texts: The text, alone.
     """
 
-    def __init__(self, text: FileText, lowered_source: str | None) -> None:
+    def __init__(self, text: FileText, lowered_source: str | None, has_first: bool) -> None:
         marked, self._flags = text.marked, text.flags
-        position = find_accelerator(marked.plain, lowered_source)
+        position = find_accelerator(marked.plain, lowered_source, has_first)
         plain, self._mark = _without_mark(marked.plain, position)
         if position is not None:
             self._letter = plain[position]

@@ -21,6 +21,7 @@ from vanilla_transformer.documents.marked_text import (
 from vanilla_transformer.documents.places import Document, FileText
 
 _NUMBER = re.compile(r"%\d+\$[^\s%]")
+_FIRST = re.compile(r"(?:<[^<>]*>)*_[^\W\d_]+(?!\w)")  # a mark of an accelerator, and a word
 _CHOICE = r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,(?:\s*offset:\s*\d+)?"
 _TOKEN = re.compile(
     rf"''|'(?=[{{}}#])(?:[^']|'')*'|{_CHOICE}|\{{[^{{}},]*,\s*choice\s*,(?:[^{{}}]|\{{[^{{}}]*\}})*\}}"
@@ -40,14 +41,18 @@ class MessageDocument(Document):
         written = chain((row.marked.plain for row in rows), (pair.target for pair in self.pairs))
         if any(map(_NUMBER.search, written)):  # then other texts may have them, too
             rows = [replace(row, flags=row.flags | {"numbered-format"}) for row in rows]
+        sources = chain((row.marked.plain for row in rows), (pair.source for pair in self.pairs))
+        has_first = any(map(_FIRST.match, sources))
         if lowered_source is not None:
-            self.pairs = [pair_without_accelerators(pair, lowered_source) for pair in self.pairs]
+            self.pairs = [
+                pair_without_accelerators(pair, lowered_source, has_first) for pair in self.pairs
+            ]
         self._numbers = list(accumulate(row.begins for row in rows))
         self._messages: list[_Choices | AcceleratorText] = []
         self.texts, self.compared = list[FileText](), list(document.compared)
         for row in rows:
             is_of_java = "java-format" in row.flags
-            message: _Choices | AcceleratorText = AcceleratorText(row, lowered_source)
+            message: _Choices | AcceleratorText = AcceleratorText(row, lowered_source, has_first)
             if is_of_java or re.search(_CHOICE, row.marked.plain):
                 message = _Choices(row.marked, is_of_java)
                 if not message.branches:
