@@ -7,6 +7,7 @@ from capital_texts import in_capitals, unchanged
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vanilla_transformer.documents import po
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.marked_text import TextTranslation
 from vanilla_transformer.text.kept import Copies, kept_spans
@@ -286,6 +287,12 @@ def test_a_form_for_several_numbers_has_the_number(language, singular, plural, f
     message = f'msgid "{singular}"\nmsgid_plural "{plural}"\nmsgstr[0] ""\nmsgstr[1] ""\n'
     document = read_document("a.po", (header + message).encode())
     assert [text.marked.plain for text in document.texts] == [first, plural]
+
+
+def test_placeholders_are_searched_in_messages_with_a_plural_alone(monkeypatch):
+    monkeypatch.setattr(po, "find_patterns", None)
+    document = read_document("a.po", b'msgid "%d files"\nmsgstr ""\n')
+    assert [text.marked.plain for text in document.texts] == ["%d files"]
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,7 @@ def test_each_row_of_the_table_has_what_it_keeps_and_what_it_leaves_to_prose(pat
         ("\\emph{this}, {one, two}, { x }, @media{a}, {x: y}"),
         ("5 m/s, km/h, dd, JJJJ-MM-TT, no. #5, #face, __a b__, snake_case__"),
         ("a@b, @home, www., http, mailto us, tel: none"),
+        ("100%sure%, It is 100%sure%., 50%off% today, de%cs%, use %foo%bar%, 50%文件%"),
         ("Benutzer_innen, gtk-open, Tab_let, a_ttachments, Export_Text, GitHub, dB, pH"),
     ],
 )
@@ -132,6 +133,8 @@ def test_prose_that_looks_like_code_is_none(text):
         ("50%% of %1$d%%", ["%%", "%1$d%%"]),
         ("Hi %name%, %file_count% of $COUNT$, $a$b", ["%name%", "%file_count%", "$COUNT$", "$a"]),
         ("Click %shere%s, %dpx%% or %s%d%", ["%s", "%s", "%d", "%%", "%s", "%d"]),
+        ("%lu% done, %ld%, %zu%", ["%lu", "%ld", "%zu"]),
+        ("文件%name%无法, (%fileName%)", ["%name%", "%fileName%"]),
         ("%2$#@total@ in %#@all_files@", ["%2$#@total@", "%#@all_files@"]),
         ("{0, choice, 0#none|1<{0} files} of {1}", ["{0, choice, 0#none|1<{0} files}", "{1}"]),
         ("Write '{' before {n}", ["'{'", "{n}"]),

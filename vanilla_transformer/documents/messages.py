@@ -37,22 +37,20 @@ class MessageDocument(Document):
     def __init__(self, document: Document) -> None:
         self._document, self.language = document, document.language
         self.marks_doubt = document.marks_doubt
-        rows, self.pairs, lowered_source = document.texts, document.pairs, document.lowered_source
+        rows, self.pairs, lowered = document.texts, document.pairs, document.lowered_source
         written = chain((row.marked.plain for row in rows), (pair.target for pair in self.pairs))
         if any(map(_NUMBER.search, written)):  # then other texts may have them, too
             rows = [replace(row, flags=row.flags | {"numbered-format"}) for row in rows]
         sources = chain((row.marked.plain for row in rows), (pair.source for pair in self.pairs))
         has_first = any(map(_FIRST.match, sources))
-        if lowered_source is not None:
-            self.pairs = [
-                pair_without_accelerators(pair, lowered_source, has_first) for pair in self.pairs
-            ]
+        if lowered is not None:
+            self.pairs = [pair_without_accelerators(one, lowered, has_first) for one in self.pairs]
         self._numbers = list(accumulate(row.begins for row in rows))
         self._messages: list[_Choices | AcceleratorText] = []
         self.texts, self.compared = list[FileText](), list(document.compared)
         for row in rows:
             is_of_java = "java-format" in row.flags
-            message: _Choices | AcceleratorText = AcceleratorText(row, lowered_source, has_first)
+            message: _Choices | AcceleratorText = AcceleratorText(row, lowered, has_first)
             if is_of_java or re.search(_CHOICE, row.marked.plain):
                 message = _Choices(row.marked, is_of_java)
                 if not message.branches:

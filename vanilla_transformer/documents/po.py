@@ -162,13 +162,13 @@ def _translations(
     forms = forms if len(targets) > 1 else [0 for _ in _COUNTED]
     others = [number for number in _COUNTED if forms[number] != forms[1]]
     has_two_sources = message["plural"] != message["id"]
-    fewer, more = (
-        len(find_patterns(_text_of(side or ""), kind="placeholder", flags=_flags_of(message)))
-        for side in message.group("id", "plural")
-    )
+    counts = [
+        len(find_patterns(_text_of(side), kind="placeholder", flags=_flags_of(message)))
+        for side in (message.group("id", "plural") if message["plural"] else ())
+    ]
     for target in targets:
         numbers = [number for number in _COUNTED if forms[number] == int(target[1] or 0)]
-        is_of_one = others and 1 in numbers and (fewer >= more or max(numbers) == 1)
+        is_of_one = others and 1 in numbers and (counts[:1] >= counts[1:] or max(numbers) == 1)
         source = "plural" if message["plural"] and not is_of_one else "id"
         is_usual = has_two_sources and numbers in ([1], others or [*_COUNTED])
         form = "" if is_usual else str(numbers)

@@ -108,7 +108,8 @@ PATTERNS: Sequence[Pattern] = (
         ("%", "$(", "$t(", "@"),
         rf"%\({_NAME}\)[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"
         rf"|%<{_NAME}>[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGs]|%\{{{_NAME}\}}"
-        rf"|%[A-Z][A-Z0-9_]+%|%[a-z]\w+%(?![\w%$])|\$\({_NAME}\)|\$t\([^()]+\)|@[A-Z][A-Z0-9_]*@"
+        rf"|%[A-Z][A-Z0-9_]+%|\$\({_NAME}\)|\$t\([^()]+\)|@[A-Z][A-Z0-9_]*@"
+        rf"|(?<![{_WORD}%])%(?!(?:hh?|ll?|z)[diux]%)[a-z][A-Za-z0-9_]+%(?![{_WORD}%$])"
         rf"|(?<![{_WORD}])@(?:\.\w+)?:{_NAME}(?:\.\w+)*",
         "%(name)s %<name>s %{name} %PATH% %name% $(NAME) $t(a.b) @:a.b @NAME@",
         "50 %(about) of them, 5 %<br>, from 5% to 10%, $(5), a@b",
