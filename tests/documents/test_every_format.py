@@ -460,6 +460,7 @@ def test_what_a_model_does_to_placeholders_is_put_right(suffix, placeholders, ch
         "See <a id='%s'>docs</a> and <a id='%s'>forum</a> now",
         "<b id='%s'>Now %d of %u</b>",
         "Copy <x id='%s'/> to <x id='%d'/> now",
+        "See <a id='%02d'>docs</a> and <a id='%1d'>forum</a> now",
     ],
 )
 @pytest.mark.parametrize(
@@ -482,9 +483,27 @@ def test_values_in_tags_stay_in_their_order(changing, name, frame, text):
     ) == order(frame.format(text, text))
 
 
-def test_signs_of_addresses_are_no_values(changing):
-    source = b"[\"See <a href='/%E4%BD'>docs</a> and <a href='/a%20d%c3'>forum</a> now\"]"
-    assert translate_document(changing, read_document("a.json", source)).untranslated == []
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("a.json", "[\"See <a href='/%E4%BD'>docs</a> and <a href='/a%20d%c3'>forum</a> now\"]"),
+        ("a.md", "Bring [Wendy](https://x.org/Wendy%27s) to [Max](https://x.org/Max%27s) now\n"),
+        (
+            "a.html",
+            "<p>See <a href='/a%20c'>docs</a> and <a href='/%E2%80%99s%2f'>forum</a> now</p>",
+        ),
+    ],
+)
+def test_signs_of_addresses_are_no_values(changing, name, source):
+    assert translate_document(changing, read_document(name, source.encode())).untranslated == []
+
+
+def test_an_existing_translation_need_not_be_that_of_a_person(changing):
+    document = read_document("a.txt", b"Save it\n\nOpen it\n")
+    existing = [TextTranslation("Sichern"), TextTranslation("\xd6ffnen", is_doubtful=True)]
+    translated = translate_document(changing, document, existing=existing)
+    assert translated.content.decode() == "Sichern\n\n\xd6ffnen\n"
+    assert translated.written == existing
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.xml", "a.po"])

@@ -249,6 +249,8 @@ def test_parts_that_are_no_prose_stay(source, texts):
         ("!!! Note\n    dog\n", "!!! Note\n    DOG\n"),
         ('!!! note "note"\n    dog\n', '!!! note "NOTE"\n    DOG\n'),
         ("!!! info inline end\n    dog\n", "!!! info inline end\n    DOG\n"),
+        ('!!! note " Padded "\n    dog\n', '!!! note " PADDED "\n    DOG\n'),
+        ('??? tip "Kind "\n    dog\n', '??? tip "KIND "\n    DOG\n'),
         ('> ??? tip inline "end"\n', '> ??? tip inline "END"\n'),
         ("a[^dog]\n\n[^dog]: dog\n", "A[^dog]\n\n[^dog]: DOG\n"),
         ("| `a` a | a |\n|--|--|\n", "| `a` A | A |\n|--|--|\n"),

@@ -151,13 +151,13 @@ def places_of_markdown(source: str, front_matter: Collection[str] = ()) -> Itera
         as_written, find = (as_cell, source.find) if is_cell else (str, source.rfind)
         lines: list[tuple[int, str]] = []
         for index, line in enumerate(token.content.split("\n"), token.map[0]):
-            written = f"{quote}{as_written(line.strip())}{quote}"
+            written = f"{quote}{as_written(line if quote else line.strip())}{quote}"
             begin = find(written, read_to[index], starts[index + 1])
             if begin < 0:
                 lines = []
                 break
             read_to[index] = begin + len(written)
-            lines.append((begin + len(quote), line))
+            lines.append((begin + written.find(as_written(line.strip())), line))
         for pieces in _texts_of(lines):
             text = "\n".join(piece for _, piece in pieces).rstrip()
             block, *_ = [token] if text == token.content else parser.parseInline(text, env)

@@ -77,7 +77,8 @@ XML = Dialect(
         name=r"[^\s/>!?][^\s/>]*+",
         others=r"""
         <!--.*?--> | <\?.*?\?> | <!\[CDATA\[.*?\]\]>
-        |&(?!(?:amp|apos|gt|lt|quot);)(?:[\w.:-]+|\#0*1[03]|\#x0*[aAdD]);  # of the file; line break
+        |&(?!(?:amp|apos|gt|lt|quot);)[\w.:-]+;      # an entity that the file declares
+        |&\#(?:0*13|x0*[dD]);(?:\r?\n|&\#(?:0*10|x0*[aA]);)? | &\#(?:0*10|x0*[aA]);  # a line break
         |<!DOCTYPE(?:[^\[>"']|"[^"]*"|'[^']*')*(?:\[.*?\]\s*)?>
         """,
     ),

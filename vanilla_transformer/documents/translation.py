@@ -31,6 +31,7 @@ from vanilla_transformer.text.memory import Memory
 logger = logging.get_logger(__name__)
 
 _VALUE = re.compile(r"<ph\d+>|%[-+#0]*[\d.*]*(?:hh?|ll?|[zjt])?[diouxXeEfgGcs@](?![\w%])")
+_IN_TAG = re.compile(rf"(?!%[2-9a-fA-F][\da-fA-F])(?:{_VALUE.pattern})")  # %27 is a character
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,7 @@ def _decide(
 def _values(text: MarkedText) -> list[str]:
     """Returns what takes the next values of a program, such as `%s`, in order, if tags do."""
     coded = (
-        item if isinstance(item, str) else f"<ph{item.number}>" * bool(_VALUE.search(item.text))
+        item if isinstance(item, str) else f"<ph{item.number}>" * bool(_IN_TAG.search(item.text))
         for item in text.whole.parts()
     )
     found = _VALUE.findall("".join(coded))
@@ -253,7 +254,7 @@ def write_document(
     placed = planned.place_tags(outputs)
     for own, marked, output in zip(planned.texts, placed, outputs, strict=True):
         is_whole = output.text.strip() and output.is_complete and not output.untranslated
-        if marked.is_known:
+        if own.answer or marked.is_known:
             texts.append(marked)
             output = Translation(marked.plain, from_memory=output.from_memory)
         elif is_whole and _values(marked) == _values(own.marked):

@@ -17,12 +17,11 @@ from vanilla_transformer.documents.marked_text import (
     TextTranslation,
     split_text,
 )
-from vanilla_transformer.documents.places import Place
+from vanilla_transformer.documents.places import LINE_BREAK, Place
 from vanilla_transformer.documents.xml_elements import Element
 from vanilla_transformer.documents.xml_schemas import XmlSchema
 from vanilla_transformer.text.edits import Span
 
-_LINE_BREAK = re.compile(r"[\r\n]")
 _ESCAPE = re.compile(r"((?:\\u[dD][89abAB][0-9a-fA-F]{2})?\\u[0-9a-fA-F]{4}|\\.|\")")
 _EDGES = re.compile(r"((?:\s|\\u0020)*)(.*?)((?:\s|\\u0020)*)", re.DOTALL)
 _KINDS_OF_TAGS: dict[str, TagKind] = {  # elements of XLIFF, and values of Word's `fldCharType`
@@ -154,8 +153,11 @@ class BlockReader:
             run = f"<{parent.prefix}{schema.run}>{self.source_of(own) if own else ''}"
         end = f"</{parent.prefix}{schema.run}>" if run else ""
         for element in parent.children:
-            if element.tag[0] == "&" and element.text in ("\r", "\n"):
-                yield _Piece("\n", run, [element.tag])
+            if element.tag[0] == "&" and not (element.text or "x").strip("\r\n"):
+                if re.fullmatch(schema.lines, "\n"):
+                    yield _Piece("\n", run, [element.tag])
+                else:  # programs read a space
+                    yield from (_Piece(" ", run), _Piece(_XmlTag(0, element.tag)))
             elif element.text is not None:
                 if schema.escapes:
                     yield from _unescaped(element, parent)
@@ -193,7 +195,7 @@ class BlockReader:
         """
         parts = re.split(f"({self.schema.lines})", text)
         breaks = [sign.join(frame) for sign in parts[1::2]]
-        return _Piece("\n".join(_LINE_BREAK.sub(" ", part) for part in parts[::2]), run, breaks)
+        return _Piece("\n".join(LINE_BREAK.sub(" ", part) for part in parts[::2]), run, breaks)
 
 
 def _with_runs(pieces: Sequence[_Piece], usual: str) -> Iterator[Item]:
@@ -240,7 +242,7 @@ def _unescaped(element: Element, block: Element) -> Iterator[_Piece]:
             continue
         for index, part in enumerate(_ESCAPE.split(item)):  # texts and escapes by turns
             if index % 2 == 0:
-                yield _Piece(_LINE_BREAK.sub(" ", part))
+                yield _Piece(LINE_BREAK.sub(" ", part))
             elif part == '"':
                 yield _Piece(_XmlTag(0, part))
             elif part in (r"\n", r"\t"):
