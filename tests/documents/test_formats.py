@@ -538,8 +538,8 @@ def test_characters_of_the_declared_encoding():
         ("a.xhtml", "<p>a</p>".encode("utf-16-be"), "zeros"),
         ("a.epub", packed(a_html="<p>a</p>".encode("utf-16-le")), "a.html: .*zeros"),
         ("a.md", "a".encode("utf-16-le"), "zeros"),
-        ("a.srt", b"1\n00:00:01,000 -> 00:00:02,000\nFoo\n", "no line of times"),
-        ("a.srt", b"\xef\xbb\xbfFoo", "no line of times"),
+        ("a.srt", b"1\n00:00:01,000 -> 00:00:02,000\nFoo\n", "'00:00:01.*02,000' are no times"),
+        ("a.vtt", b"WEBVTT\n\n00:01.000 - 00:02.000\nFoo\n", "no times"),
         ("a.exe", b"", ".docx"),
     ],
 )

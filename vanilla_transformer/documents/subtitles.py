@@ -14,6 +14,7 @@ _BREAK = r"(?:\r\n?|\n|\Z)"
 _TIME = r"[ \t]*[\d:.,]+[ \t]*"
 _NUMBER = rf"(?:[ \t]*\d+[ \t]*{_BREAK})?"
 _HEAD = re.compile(rf"(?<![^\r\n]){_NUMBER}{_TIME}-->{_TIME}[^\r\n]*{_BREAK}")
+_TIMES = re.compile(r"\d+:\d\d[^\r\n]*-[^\r\n]*\d:\d\d[\d.,]*")
 _LINE = re.compile(r"[^\r\n]+")
 _LINES = re.compile(rf"(?<![^\r\n])(?:[^\S\r\n]*+\S[^\r\n]*+{_BREAK})+")  # none of them is blank
 _DASH = re.compile(r"(?:<[^<>]*>|\s)*[-\u2013\u2014]")
@@ -60,8 +61,8 @@ def _texts(source: str, is_web_vtt: bool) -> Iterator[list[re.Match[str]]]:
     behind a blank line are texts, too; in WebVTT, they may be names and notes.
     """
     heads = [head.span() for head in _HEAD.finditer(source)]
-    if not heads and _LINES.search(source) and not is_web_vtt:
-        raise ValueError("it has no line of times, such as 00:00:01,000 --> 00:00:02,000.")
+    if not heads and (times := _TIMES.search(source)):
+        raise ValueError(f"{times[0]!r} are no times, such as 00:00:01.000 --> 00:00:02.000.")
     for (_, begin), (end, _) in pairwise([*heads, (len(source), 0)]):
         first = _LINES.match(source, begin, end)
         found = [first] if is_web_vtt else _LINES.finditer(source, begin, end)
