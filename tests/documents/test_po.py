@@ -357,12 +357,13 @@ def test_an_underscore_of_code_or_of_a_name_is_no_accelerator(text, menu, withou
 
 def test_names_in_many_messages_take_linear_time():
     def time_of(text):
-        messages = (f'msgid "{text} {n}"\nmsgstr ""\n' for n in range(1000))
+        messages = (f'msgid "{text} {n}"\nmsgstr ""\n' for n in range(4000))
         content, start = "\n".join(messages).encode(), time.process_time()
         read_document("a.po", content)
         return time.process_time() - start
 
-    assert time_of("Call _name") < 2 * time_of("Call nam_e")
+    others = time_of("Call nam_e")  # the first call makes ready
+    assert time_of("Call _name") < 5 * others
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def _train(options: DistilOptions, pairs: Mapping[str, Pairs], command: Sequence
     is_same = record.is_file() and record.read_text(encoding="utf-8") == made_from
     if model.exists() and not is_same:
         raise ValueError(
-            f"{str(model)!r} was trained with other options, or on other labels (the teacher may "
+            f"{str(model)!r} was trained on other labels or with other options (the teacher may "
             "have answered more texts since): delete it to train another model with these answers, "
             "or choose another directory."
         )
