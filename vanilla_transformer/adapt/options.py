@@ -2,15 +2,14 @@
 
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.corpus_entries import is_table
 from vanilla_transformer.files.atomic_files import LOCK, check_lies_elsewhere
 from vanilla_transformer.files.model_directory import check_on_hub
-from vanilla_transformer.files.text_files import suffix_of
 from vanilla_transformer.names import ADAMW, METRIC_NAMES, MUON
 from vanilla_transformer.options import REQUIRED, argument, option, same_option
 from vanilla_transformer.rules import Rule, check_rules
@@ -122,10 +121,10 @@ class AdaptArguments:
     def entry(self, name: str, train: list[str], **splits: list[str]) -> str:
         """Returns the entry of `corpora` for files of this adaptation."""
         columns = [int(column) if column.isdigit() else column for column in self.columns]
-        has_table = any(map(_is_table, (train, *splits.values())))
+        has_table = any(map(is_table, (train, *splits.values())))
         if name == GENERAL:  # only own pairs have documents
             columns = columns[: 2 * has_table]
-        elif not has_table and _is_table(self.general):
+        elif not has_table and is_table(self.general):
             columns = []
         values: dict[str, Any] = {"columns": columns}
         for split, files in {"train": train, **splits}.items():
@@ -168,7 +167,3 @@ def check_paths(options: AdaptArguments) -> None:
 def former_contents(folder: Path) -> list[Path]:
     """Lists what former adaptations have left in the output directory, but what takes hours."""
     return [path for path in folder.glob("*") if path.name not in (LOCK, OWN_OUTPUTS)]
-
-
-def _is_table(files: Sequence[str]) -> bool:
-    return len(files) == 1 and suffix_of(files[0]) != ".tmx"

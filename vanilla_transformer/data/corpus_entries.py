@@ -25,6 +25,11 @@ def _is_no_list(value: Any, sizes: tuple[int, ...] = (2,)) -> bool:
     )
 
 
+def is_table(files: Sequence[str]) -> bool:
+    """Returns whether the files of a split are one table, which has columns."""
+    return len(files) == 1 and suffix_of(files[0]) != ".tmx"
+
+
 RULES = (
     Rule(
         ("name",),
@@ -72,7 +77,7 @@ RULES = (
         lambda _, corpus: (
             not corpus.dataset
             and any(map(corpus.paths, SPLITS))
-            and all(len(f) > 1 or suffix_of(f[0]) == ".tmx" for f in map(corpus.paths, SPLITS) if f)
+            and not any(map(is_table, map(corpus.paths, SPLITS)))
         ),
         "`{name}` {value!r} have no effect: two text files and a .tmx have none. Leave them out.",
     ),
