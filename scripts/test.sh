@@ -23,9 +23,12 @@ fi
 # Packages of npm: the runtime of pages that compute, and a checker of accessibility.
 packages="onnxruntime-web@1.30.0 @huggingface/tokenizers@0.2.0 axe-core@4.14.1"
 has_browser() { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null
-if ! has_browser && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    echo "Installing Chromium and npm for the tests of pages ..."
-    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes chromium npm; } >/dev/null 2>&1 || true
+missing="$(has_browser || echo chromium) $(command -v npm >/dev/null || echo npm)"
+if [ "$missing" != " " ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "Installing for the tests of pages: $missing"
+    # Only what is missing: npm of Debian conflicts with Node.js from elsewhere, which has an npm of its own.
+    # shellcheck disable=SC2086  # each word is a package
+    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes $missing; } >/dev/null 2>&1 || true
 fi
 if [ "$(cat node_modules/.packages 2>/dev/null)" != "$packages" ] && command -v npm >/dev/null; then
     echo "Installing $packages into node_modules ..."
