@@ -56,7 +56,7 @@ def options_table() -> str:
         values = default_values(topic)
         for field in fields(topic):
             if field.name in topic.__annotations__:
-                option = code_name(f"--{field.name}")
+                option = code_name(option_of(field.name))
                 if field.name in CHOSEN_NAMES:
                     option += ", chosen"
                 elif values[field.name] is not None:

@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 
-from pages import DOCS, blocks
+from pages import DOCS, PAGES, blocks
 from programs import REPOSITORY
 
 from vanilla_transformer.commands.program import SUBCOMMANDS
@@ -39,3 +39,11 @@ def test_every_page_of_docs_is_in_the_readme_and_in_the_navigation():
         assert (
             page.parent != DOCS or page.stem in ("index", "benchmarks") or f"docs/{name}" in readme
         )
+
+
+def test_options_are_spelt_with_hyphens():
+    """Commands take both spellings; Accelerate's options have its own."""
+    pages = [*PAGES, *(REPOSITORY / "model_cards").glob("*.md")]
+    texts = [page.read_text(encoding="utf-8") for page in pages]
+    spelt = {option for text in texts for option in re.findall(r"--\w+(?:_\w+)+", text)}
+    assert spelt == {"--num_processes", "--config_file"}
