@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from made_up_language import NOUNS, VERBS
+from programs import REPOSITORY
 from split_texts import NO_MODEL, split_by
 from transformers import GenerationConfig
 
@@ -625,3 +626,16 @@ def test_batches_have_the_size_of_the_device_or_of_the_option(engines):
         call = translator.call_of(TranslateOptions(batch_tokens=4))
         assert translator.steps.with_search(call, call.search.with_outputs(32)).batch_tokens == 1
     assert (usual_batch_tokens("cpu"), usual_batch_tokens("cuda")) == (1024, 4096)
+
+
+def test_a_translator_shows_its_engine_and_languages():
+    translator = Translator.from_pretrained(
+        REPOSITORY / "model_cards" / "program-texts", engine="transformers"
+    )
+    assert translator.source_languages == ["en"]
+    assert sorted(translator.target_languages) == ["de", "es", "fr", "ja", "zh"]
+    assert repr(translator).startswith("Translator(engine='transformers', source_languages=['en']")
+    without = Translator.from_pretrained(
+        REPOSITORY / "model_cards" / "pronounce", engine="transformers"
+    )
+    assert (without.source_languages, without.target_languages) == ([], [])

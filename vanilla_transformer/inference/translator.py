@@ -40,6 +40,7 @@ from vanilla_transformer.model.directions import (
     Direction,
     FirstTokens,
     language_tokens,
+    languages_of_model,
     with_first_token,
 )
 from vanilla_transformer.model.inputs import end_tokens_of
@@ -76,6 +77,11 @@ class Translator:
         source_limit: Longest source in tokens; longer lines are split.
         config: The config of the model, which limits lengths. None: there is no limit.
         calibration: The calibration of the quality of outputs. None: it is unknown.
+
+    Attributes:
+        engine: The engine; searches that it cannot compute are those of transformers.
+        source_languages: The languages of sources, as the model spells them. Empty: it names none.
+        target_languages: The same for targets.
     """
 
     def __init__(
@@ -90,11 +96,17 @@ class Translator:
         self.engine: Engine = engines.engine
         self.tokenizer, self.settings, self.config = tokenizer, settings, config
         self.source_limit = source_limit
+        self.source_languages, self.target_languages = languages_of_model(tokenizer)
         self.reader = Reader(tokenizer, source_limit)
         end = next(iter(end_tokens_of(settings)), None)
         self.engines, self.steps = engines, Steps(self.reader, engines, end)
         self.segment_translator = SegmentTranslator(self.steps)
         self.joiner = Joiner(self.reader, calibration)
+
+    def __repr__(self) -> str:
+        names = ("source_languages", "target_languages")
+        languages = "".join(f", {name}={getattr(self, name)}" for name in names)
+        return f"Translator(engine={self.engine.name!r}{languages})"
 
     @classmethod
     def from_pretrained(

@@ -140,6 +140,14 @@ def possible_tags(tokenizer: Any) -> set[str]:
     return {*tokenizer.get_added_vocab(), *codes} - special
 
 
+def languages_of_model(tokenizer: Any) -> tuple[list[str], list[str]]:
+    """Returns the languages of sources and those of targets; empty: the model records none."""
+    tokens, rows = [*language_tokens(tokenizer)], recorded_directions(tokenizer)
+    sources = dict.fromkeys(source for source, _, _ in rows if source)
+    targets = dict.fromkeys(target for _, target, _ in rows)
+    return tokens or [*sources], tokens or [*targets]
+
+
 @dataclass(frozen=True)
 class Direction:
     """What decides for a source how the model is asked for one language.
@@ -183,8 +191,7 @@ class Direction:
             ValueError: If the model does not know a language, or needs one that is not named.
         """
         tokens, rows = language_tokens(tokenizer), recorded_directions(tokenizer)
-        sources = [*tokens] or [row[0] for row in rows if row[0]]
-        targets = [*tokens] or list(dict.fromkeys(row[1] for row in rows))
+        sources, targets = languages_of_model(tokenizer)
         source = _find("source", source, sources, targets, closest)
         target = _find("target", target, targets, sources, closest)
         if tokens:
