@@ -179,12 +179,20 @@ def test_a_page_translates_by_keyboard_on_a_phone(server, chromium):  # noqa: F8
     page.get_by_label("A file").set_input_files(file)
     with page.expect_download() as started:
         page.get_by_role("link", name="a.de.txt").click()
-    assert page.locator("#status").inner_text() == "a.de.txt: 1 texts"
+    assert page.locator("#status").inner_text() == "a.de.txt: 1 text"
+    page.get_by_label("A file").set_input_files({**file, "buffer": b"12"})
+    page.locator("#status").get_by_text("a.de.txt: no text to translate").wait_for()
     by_glossary = server.translate(LINE, glossary="house")[2]["translatedText"]
     assert started.value.path().read_text() == by_glossary != OUTPUT
     page.get_by_label("Text").fill("a " * 2000)
     assert "4000 of 3000" in page.locator("#count").inner_text()
     page.locator("#status.problem").get_by_text("exceeds text limit").wait_for()
+    page.route("**/translate", lambda route: route.fulfill(status=502, body="<h1>Bad Gateway</h1>"))
+    page.get_by_label("Text").fill("a dog")
+    page.locator("#status.problem").get_by_text("The server answers with status 502.").wait_for()
+    page.route("**/translate", lambda route: route.abort())
+    page.get_by_label("Text").fill("a cat")
+    page.locator("#status.problem").get_by_text("The server does not answer.").wait_for()
     page.close()
 
 

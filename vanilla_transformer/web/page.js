@@ -4,7 +4,7 @@
 //   translate(text, { source, target, glossary, key, signal, onPart }): { text, parts }, of a server detected, memory
 //     parts: white space, and lines as { text, marks, doubts, quality }; onPart(parts, share) tells the first ones
 //   alternatives(part, place, options): parts that begin as this one, and have another word at a place of its text
-//   translateFile(file, options): { name, address, note }
+//   translateFile(file, options): { name, address, texts }, of a server notes
 //   correct(text, correction, options): only of a server
 import { load } from "./translator.js";
 
@@ -185,9 +185,10 @@ async function translateFile([chosen]) {
   newest.abort();
   file.value = "";
   tell("Translating the file …");
-  const { name, address, note } = await engine.translateFile(chosen, asked());
+  const { name, address, texts, notes = [] } = await engine.translateFile(chosen, asked());
+  const counts = [texts ? `${texts} text${texts > 1 ? "s" : ""}` : "no text to translate", ...notes].filter(Boolean);
   tell("");
-  status.replaceChildren(make("a", { href: address, download: name, textContent: name }), `: ${note}`);
+  status.replaceChildren(make("a", { href: address, download: name, textContent: name }), `: ${counts.join(", ")}`);
 }
 
 function tellCount() {

@@ -2,8 +2,11 @@
 async function ask(path, values, signal) {
   const headers = { "Content-Type": "application/json" };
   const body = values instanceof FormData ? { body: values } : { body: JSON.stringify(values), headers };
-  const answer = await fetch(path, values && { method: "POST", signal, ...body });
-  const found = await answer.json();
+  const answer = await fetch(path, values && { method: "POST", signal, ...body }).catch((error) => {
+    throw error.name === "AbortError" ? error : new Error("The server does not answer.");
+  });
+  // A proxy in front of the server has pages of its own.
+  const found = await answer.json().catch(() => ({ error: `The server answers with status ${answer.status}.` }));
   if (!answer.ok) throw new Error(found.error);
   return found;
 }
@@ -64,10 +67,8 @@ export async function load() {
       for (const [name, value] of Object.entries(fields)) values.append(name, value);
       const { translatedFileUrl, texts, fromMemory, doubtful } = await ask("translate_file", values);
       const path = translatedFileUrl.split("/").slice(-3);  // also behind a proxy with a path of its own
-      const counts = [
-        `${texts} texts`, fromMemory && `${fromMemory} from the memory`, doubtful && `${doubtful} marked as doubtful`];
-      const note = counts.filter(Boolean).join(", ");
-      return { name: decodeURIComponent(path.at(-1)), address: path.join("/"), note };
+      const notes = [fromMemory && `${fromMemory} from the memory`, doubtful && `${doubtful} marked as doubtful`];
+      return { name: decodeURIComponent(path.at(-1)), address: path.join("/"), texts, notes };
     },
     correct: (text, correction, { source, target, key }) =>
       ask("suggest", { q: text, s: correction, source, target, api_key: key }),

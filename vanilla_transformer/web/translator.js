@@ -51,7 +51,7 @@ export async function load(base = ".", { onProgress = () => {} } = {}) {
       const { text, parts } = await this.translate(await file.text(), options);
       const name = file.name.replace(/(\.[^.]*)?$/, `.${options.target}$1`);
       const count = parts.filter((part) => part.text !== undefined).length;
-      return { name, address: URL.createObjectURL(new Blob([text])), note: `${count} texts` };
+      return { name, address: URL.createObjectURL(new Blob([text])), texts: count };
     },
   };
 }
