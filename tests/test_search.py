@@ -102,6 +102,8 @@ WRONG = [
     ({"num_beams": 4}, {"candidates": 16}, "16 outputs .* the search keeps 4"),
     ({"num_return_sequences": 2}, {"candidates": 4}, "`n_best` or `minimum_risk`"),
     ({"early_stopping": "nver", "num_beams": 2}, {}, "`early_stopping` .* nver"),
+    ({"temperature": 0.5}, {}, "`temperature` has no effect"),
+    ({"top_k": 5, "do_sample": False}, {}, "`top_k` has no effect"),
 ]
 
 
@@ -109,6 +111,11 @@ WRONG = [
 def test_what_is_wrong_is_named(given, options, message):
     with pytest.raises(SearchError, match=message):
         resolve({}, given, **options)
+
+
+def test_a_saved_temperature_is_not_a_given_one():
+    assert not resolve({"temperature": 0.5, "do_sample": True}, {"do_sample": False}).do_sample
+    assert resolve({"do_sample": True, "num_beams": 1}, {"temperature": 0.5}).do_sample
 
 
 def test_what_is_saved_about_the_results_counts_for_nobody():

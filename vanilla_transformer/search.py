@@ -18,6 +18,11 @@ _RANGES: dict[str, Mapping[str, Any]] = {
 }
 _COUNTS = ("num_beams", "num_return_sequences", "max_new_tokens", "max_length")
 """Settings that count in every search, so that a saved one must be right too."""
+OF_SAMPLING = (
+    *("temperature", "top_k", "top_p", "top_h", "min_p", "typical_p"),
+    *("epsilon_cutoff", "eta_cutoff"),
+)
+"""Settings without effect on a search that samples no tokens."""
 _OF_RESULTS = ("return_dict_in_generate", *GenerationConfig.extra_output_flags)
 """Settings that only add to the results of `generate()`, of which the tokens alone are read."""
 
@@ -241,8 +246,11 @@ def _set_lengths(
 
 
 def _check_together(settings: GenerationConfig, options: Mapping[str, Any], n_best: int) -> None:
-    """Refuses more outputs than the search keeps, and settings that transformers refuses."""
+    """Refuses given settings without effect, more outputs than are kept, and what is no search."""
     num_beams = settings.num_beams or 1
+    for name in OF_SAMPLING:
+        if name in options and not settings.do_sample:
+            raise SearchError(f"`{name}` has no effect without sampling: give `do_sample`, too.")
     if n_best > num_beams and (num_beams > 1 or not settings.do_sample):
         raise SearchError(
             f"{n_best} outputs are wanted (`n_best` or `candidates`), but the search keeps "

@@ -558,6 +558,7 @@ WRONG_SEARCHES = {
     "wide beam": ({"num_beams": 99999}, 400, "`num_beams` is 99999"),
     "more outputs than beams": ({"n_best": 3, "num_beams": 2}, 400, "the search keeps 2"),
     "temperature": ({"do_sample": True, "temperature": 1e300}, 400, "`temperature` is 1e.300"),
+    "temperature of no sampling": ({"temperature": 0.5}, 400, "`temperature` has no effect"),
     "text for a number": ({"num_beams": "2"}, 400, '`num_beams` is "2"'),
 }
 

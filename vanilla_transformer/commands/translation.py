@@ -142,7 +142,7 @@ class Options(ModelOptions):
     computation: Computation
 
     def __post_init__(self) -> None:
-        files, corpus = self.files, self.corpus.files
+        files, corpus, no_memory = self.files, self.corpus.files, self.request.no_memory
         refuse(
             (
                 sum(map(bool, (self.lines, files.input, corpus, files.document))) > 1,
@@ -160,8 +160,9 @@ class Options(ModelOptions):
                 "lines",
             ),
             (
-                not files.document and (files.front_matter or files.previous or files.fuzzy_below),
-                "--front-matter, --previous and --fuzzy-below need a --document",
+                not files.document
+                and any((files.front_matter, files.previous, files.fuzzy_below, no_memory)),
+                "--front-matter, --previous, --fuzzy-below and --no-memory need a --document",
             ),
             (
                 bool(files.previous) != bool(files.existing),

@@ -18,7 +18,7 @@ from vanilla_transformer.files.loading import load_weights
 from vanilla_transformer.files.model_directory import model_files
 from vanilla_transformer.inference.engine import Hypothesis, Ids, OnBatch, usual_batch_tokens
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
-from vanilla_transformer.search import Search, needed_start, start_token_of
+from vanilla_transformer.search import OF_SAMPLING, Search, needed_start, start_token_of
 from vanilla_transformer.tokenizer_sides import unnamed_ids, vocabularies_of
 from vanilla_transformer.weights.ctranslate2 import (
     LAYOUT,
@@ -36,8 +36,7 @@ _TAKEN_OVER = (
     *("bad_words_ids", "no_repeat_ngram_size", "suppress_tokens", "renormalize_logits"),
 )
 _WITHOUT_EFFECT = (
-    *("temperature", "top_k", "top_p", "top_h", "min_p", "typical_p"),  # without sampling
-    *("epsilon_cutoff", "eta_cutoff"),
+    *OF_SAMPLING,  # it does not sample
     *("use_cache", "cache_config", "cache_implementation"),
     *("transformers_version", "_from_model_config"),
 )

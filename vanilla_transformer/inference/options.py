@@ -20,6 +20,10 @@ from vanilla_transformer.options import (
     range_of,
     range_problem,
 )
+from vanilla_transformer.rules import refuse
+
+_CANDIDATES = 16
+"""Number of outputs that minimum risk compares, unless another one is given."""
 
 Metric = Callable[[str, str], float]
 """Returns the similarity of an output and a reference, higher for better."""
@@ -110,7 +114,9 @@ class TranslateOptions(LanguageOptions, KeptOptions, GenerationOptions, OutputOp
     minimum_risk: str | Metric | None = option(
         "choose among several outputs the one that is most similar to the others", choices=("chrf",)
     )
-    candidates: int = option("outputs per text that minimum risk compares", 16, ge=1)
+    candidates: int | None = option(
+        f"outputs per text that minimum risk compares (default: {_CANDIDATES})", ge=1
+    )
     keep: bool = option(
         "put placeholders, addresses, paths, options, names of code, emoji and unknown characters "
         "into an output that lacks them",
@@ -128,10 +134,22 @@ class TranslateOptions(LanguageOptions, KeptOptions, GenerationOptions, OutputOp
         ge=1,
     )
 
+    def __post_init__(self) -> None:
+        refuse(
+            (
+                self.candidates is not None and self.minimum_risk is None,
+                "`candidates` has no effect without `minimum_risk`: give both, or `n_best`.",
+            ),
+            (
+                self.keep_patterns and not self.keep,
+                "`keep_patterns` has no effect without `keep`: leave one of them out.",
+            ),
+        )
+
     @property
     def num_candidates(self) -> int | None:
         """Number of outputs of a text among which one is chosen. None: `n_best` are returned."""
-        return None if self.minimum_risk is None else self.candidates
+        return None if self.minimum_risk is None else self.candidates or _CANDIDATES
 
     @classmethod
     def of(cls, **keywords: Any) -> Self:
