@@ -126,23 +126,29 @@ TOLD_EARLY = (
     "translate TEXTS --source-language ja --target-language de a",
     "translate TEXTS a",
     "translate WORDS --input no.txt",
+    "translate WORDS --input full",
     "translate WORDS --memory no.tsv --input pairs.tsv",
+    "translate TEXTS --target-language de --memory list.tsv --input pairs.tsv",
     "translate WORDS --document pairs.tsv --output no/out.tsv",
     "translate WORDS --document pairs.tsv",
     "translate WORDS a --glossary no.tsv",
+    "translate WORDS a --glossary list.tsv",
     "translate WORDS --corpus pairs.tsv --output full",
     "evaluate WORDS WORDS runs/nothing --test-file pairs.tsv",
     "evaluate WORDS --test-file pairs.tsv --output pairs.tsv",
     "evaluate WORDS --test-file no.tsv",
+    "evaluate WORDS --test-file full",
     "evaluate WORDS",
     "evaluate TEXTS --test-file pairs.tsv --target-language xx",
     "score WORDS --source pairs.tsv --target no.txt",
+    "score WORDS --source pairs.tsv --target full",
     "score TEXTS --source pairs.tsv --target pairs.tsv --target-language ko",
     "align WORDS --source pairs.tsv --target pairs.tsv --output pairs.tsv",
     "export WORDS full --to onnx",
     "export WORDS out --to browser --runtime full",
     "vocabulary full out --keep-for pairs.tsv",
     "vocabulary WORDS out --keep-for no.txt",
+    "vocabulary WORDS out --keep-for full",
     "vocabulary WORDS full --add-tokens x",
     "average runs/nothing WORDS --output out",
     "average WORDS WORDS --output full",
@@ -157,6 +163,7 @@ TOLD_EARLY = (
     "page WORDS runs/nothing",
     "serve en-de=runs/nothing",
     "serve WORDS --glossary a=no.tsv",
+    "serve WORDS --glossary a=list.tsv",
     "corpora no.yaml",
     "corpora recipe.yaml",
     "prepare recipe.yaml --output-dir out",
@@ -164,6 +171,7 @@ TOLD_EARLY = (
     "train no.yaml --output-dir out",
     "train recipe.yaml --output-dir out",
     "train --train-file no.tsv --output-dir out",
+    "train --train-file full --output-dir out",
     "train --train-file pairs.tsv",
     "train --output-dir out",
     "train --train-file pairs.tsv --output-dir out --target-language xx",
@@ -173,17 +181,20 @@ TOLD_EARLY = (
     "train --train-file pairs.tsv --output-dir out --resume-from-checkpoint full",
     "adapt runs/nothing pairs.tsv --output-dir out",
     "adapt WORDS no.tsv --output-dir out",
+    "adapt WORDS full --output-dir out",
     "adapt WORDS pairs.tsv --general-texts no.txt --output-dir out",
+    "adapt WORDS pairs.tsv --general-texts full --output-dir out",
     "adapt WORDS pairs.tsv --output-dir full",
     "adapt WORDS recipe.yaml --output-dir out",
     "adapt TEXTS pairs.tsv --target-language xx --output-dir out",
     "distil runs/nothing pairs.tsv --output-dir out",
     "distil WORDS no.txt --output-dir out",
+    "distil WORDS full --output-dir out",
     "distil WORDS pairs.tsv --test no.tsv --output-dir out",
     "distil TEXTS pairs.tsv --target-language ko --output-dir out",
     "distil WORDS full/mine.txt --output-dir full",
 )
-"""Words that are wrong in a path, a language or a directory, which need no model to be told."""
+"""Words that are wrong in a path, a file, a language or a directory: this needs no model."""
 
 
 @pytest.fixture(scope="module")
@@ -193,13 +204,14 @@ def refused(tmp_path_factory):
     (folder / "full").mkdir()
     (folder / "full" / "mine.txt").write_text("Hello\n")
     (folder / "pairs.tsv").write_text("Hello\tHallo\n")
+    (folder / "list.tsv").write_text("Hello, Hallo\n")
     (folder / "recipe.yaml").write_text("corpora: [{train: pairs.tsv}, {train: no.tsv}]\n")
     cards = {"WORDS": "pronounce", "TEXTS": "program-texts"}
     paths = {name: str(REPOSITORY / "model_cards" / card) for name, card in cards.items()}
     commands = [[paths.get(word, word) for word in words.split()] for words in TOLD_EARLY]
     done = run_python("-c", ALL_IN_TURN, json.dumps(commands), cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert len([*folder.iterdir()]) == 3
+    assert len([*folder.iterdir()]) == 4
     return dict(zip(TOLD_EARLY, json.loads(done.stdout).values(), strict=True))
 
 

@@ -1,7 +1,6 @@
 """The options of an adaptation, and the checks that need no model; imports nothing heavy."""
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.corpus_entries import is_table
 from vanilla_transformer.files.atomic_files import LOCK, check_lies_elsewhere
 from vanilla_transformer.files.model_directory import check_on_hub
+from vanilla_transformer.files.text_files import check_files
 from vanilla_transformer.names import ADAMW, METRIC_NAMES, MUON
 from vanilla_transformer.options import REQUIRED, argument, option, same_option
 from vanilla_transformer.rules import Rule, check_rules
@@ -154,8 +154,7 @@ def check_paths(options: AdaptArguments) -> None:
     folder, data = Path(options.output_dir), options.data()
     data.check_files()
     check_on_hub(options.model)
-    if options.general_texts is not None:
-        os.stat(options.general_texts)
+    check_files(options.general_texts)
     read_from = [options.model, *options.files, options.general_texts, *data.read_from]
     check_lies_elsewhere(read_from, folder)
     if former_contents(folder) and not (folder / RECORD).is_file():

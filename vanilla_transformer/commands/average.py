@@ -1,9 +1,9 @@
 """Averages the weights of saved models or of the checkpoints of a run."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from vanilla_transformer.commands.files import check_readable
 from vanilla_transformer.files.atomic_files import check_output_directory
 from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.options import REQUIRED, argument, option
@@ -51,7 +51,7 @@ class Options:
 def check(options: Options) -> None:
     """Checks the paths."""
     if options.checkpoints.last or options.checkpoints.best:
-        check_readable(*options.models)
+        os.stat(options.models[0])
     else:
         for path in options.models:
             check_model_directory(path)

@@ -1,5 +1,6 @@
 """Converts a checkpoint of another system into a saved model."""
 
+import os
 from argparse import BooleanOptionalAction
 from dataclasses import asdict, dataclass
 from inspect import Parameter, signature
@@ -7,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from vanilla_transformer.command_line import UsageError, option_of
-from vanilla_transformer.commands.files import check_readable
 from vanilla_transformer.files.atomic_files import check_output_directory
 from vanilla_transformer.files.model_directory import check_on_hub
 from vanilla_transformer.interop.formats import SOURCES
@@ -151,7 +151,7 @@ def check(options: Options) -> None:
     if options.kind and SOURCES[options.kind].on_hub:
         check_on_hub(source)
     else:
-        check_readable(source)
+        os.stat(source)
     check_output_directory(options.output_dir, options.overwrite, [source])
 
 

@@ -6,12 +6,12 @@ from itertools import chain
 from pathlib import Path
 
 from vanilla_transformer.command_line import PROGRAM, parse_options
-from vanilla_transformer.commands.files import check_languages, check_readable
+from vanilla_transformer.commands.files import check_languages
 from vanilla_transformer.commands.train import set_environment
 from vanilla_transformer.distil.options import DistilOptions
 from vanilla_transformer.files.atomic_files import check_lies_elsewhere
 from vanilla_transformer.files.model_directory import check_model_directory
-from vanilla_transformer.files.text_files import read_lines, suffix_of
+from vanilla_transformer.files.text_files import check_files, read_lines, suffix_of
 
 EXAMPLES = """
 vanilla-transformer distil runs/large texts.en --output-dir pt --source-language en \\
@@ -30,7 +30,7 @@ def parse(words: Sequence[str]) -> tuple[DistilOptions, Sequence[str]]:
 def check(options: tuple[DistilOptions, Sequence[str]]) -> None:
     """Checks paths and languages."""
     given, _ = options
-    check_readable(*given.files, given.test, given.prompt)
+    check_files(*given.files, given.test, given.prompt)
     check_lies_elsewhere([*given.models, *given.files, given.test], given.folder)
     for model in given.models:
         check_model_directory(model)

@@ -12,13 +12,13 @@ from vanilla_transformer.command_line import option_of, usage_errors
 from vanilla_transformer.commands.files import (
     check_languages,
     check_output,
-    check_readable,
     open_output,
 )
 from vanilla_transformer.commands.options import OutputFile
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.corpus_entries import SPLITS
 from vanilla_transformer.files.model_directory import check_model_directory
+from vanilla_transformer.files.text_files import check_files
 from vanilla_transformer.names import METRIC_NAMES, SCORE_TOKENIZERS
 from vanilla_transformer.options import GenerationOptions, TypedEngineOptions, argument, option
 from vanilla_transformer.rules import refuse
@@ -98,7 +98,7 @@ def check(options: Options) -> None:
         check_model_directory(model)
     data = options.data
     data.check_files()
-    check_readable(*options.translations)
+    check_files(*options.translations)
     check_languages(options.models[0], data.source_language, data.target_language)
     read_from = {option_of(n): path for n, path in vars(data).items() if n.startswith(SPLITS)}
     read_from |= {f"file {path}": path for path in (*data.files, *options.translations)}

@@ -32,20 +32,14 @@ class FileLines:
         return sum(1 for _ in self)
 
 
-def check_readable(*paths: str | None) -> None:
-    """Raises the error of the system for a path that does not exist; a pipe is not opened."""
-    for path in filter(None, paths):
-        os.stat(path)
-
-
 def check_languages(
     model: str, source: str | None, target: str | None, texts: Iterable[str] = ()
-) -> None:
-    """Checks languages of texts; a wrong one is wrong usage."""
+) -> tuple[str | None, str | None] | None:
+    """Checks languages of texts; a wrong one is wrong usage. Returns them as the model has them."""
     from vanilla_transformer.inference.language_check import check_directions
 
     with usage_errors():
-        check_directions(model, source, target, texts)
+        return check_directions(model, source, target, texts)
 
 
 def check_output(

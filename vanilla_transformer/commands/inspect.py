@@ -1,6 +1,7 @@
 """Shows shapes, attention, heads or costs of a saved model, or what a file or directory holds."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vanilla_transformer.command_line import CommandParser, parse_options
-from vanilla_transformer.commands.files import check_output, check_readable
+from vanilla_transformer.commands.files import check_output
 from vanilla_transformer.commands.options import ModelOptions, OutputFile, PairFiles
 from vanilla_transformer.files.atomic_files import replaced_file
 from vanilla_transformer.files.model_directory import check_model_directory
-from vanilla_transformer.files.text_files import read_line_pairs
+from vanilla_transformer.files.text_files import check_files, read_line_pairs
 from vanilla_transformer.interop.recognition import recognise
 from vanilla_transformer.options import REQUIRED, argument, option
 from vanilla_transformer.rules import refuse
@@ -228,11 +229,11 @@ def check(view: tuple[Any, Any]) -> None:
     """Checks the paths."""
     options, show = view
     if show is None:
-        check_readable(options.path)
+        os.stat(options.path)
         return
     check_model_directory(options.model)
     if isinstance(options, PairFiles):
-        check_readable(options.source, options.target)
+        check_files(options.source, options.target)
     if output := getattr(options, "output", None):
         if Path(output).suffix.lower() not in PICTURES:
             listed = ", ".join(PICTURES)

@@ -8,11 +8,10 @@ from vanilla_transformer.commands.files import (
     FileLines,
     check_languages,
     check_output,
-    check_readable,
     open_output,
 )
 from vanilla_transformer.files.model_directory import check_model_directory
-from vanilla_transformer.files.text_files import read_line_pairs
+from vanilla_transformer.files.text_files import check_files, read_line_pairs
 
 LINES_PER_CHUNK = 2048
 """Lines that are computed together."""
@@ -22,7 +21,7 @@ def check(options: Any) -> None:
     """Checks paths and languages of options."""
     files = options.files
     check_model_directory(options.model)
-    check_readable(files.source, files.target)
+    check_files(files.source, files.target)
     languages = options.languages
     check_languages(options.model, languages.source_language, languages.target_language)
     check_output(files, {"--source": files.source, "--target": files.target})

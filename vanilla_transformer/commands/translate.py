@@ -12,7 +12,6 @@ from vanilla_transformer.commands.files import (
     FileLines,
     check_languages,
     check_output,
-    check_readable,
     check_shards,
     open_output,
 )
@@ -25,7 +24,7 @@ from vanilla_transformer.commands.translation import (
 )
 from vanilla_transformer.files.atomic_files import explained_full_disk, replaced_file
 from vanilla_transformer.files.model_directory import check_model_directory
-from vanilla_transformer.files.text_files import decode_lines
+from vanilla_transformer.files.text_files import check_files, decode_lines
 
 EXAMPLES = """
 vanilla-transformer translate runs/multi30k "A dog runs through the snow."
@@ -39,6 +38,8 @@ vanilla-transformer translate runs/multi30k --corpus a.en b.en.gz --output out -
 
 def check(options: Options) -> None:
     """Checks paths and languages."""
+    from vanilla_transformer.inference.glossaries import as_glossary
+
     files, request = options.files, options.request
     for model in (options.model, *options.computation.ensemble_with):
         check_model_directory(model)
@@ -46,9 +47,12 @@ def check(options: Options) -> None:
     missing = [path for path in request.memory if not os.path.exists(path)]
     if missing and not (options.lines or options.corpus.files or any(read_from.values())):
         raise UsageError(f"{missing[0]!r} is no file: put texts behind `--`")
-    check_readable(*read_from.values(), *options.corpus.files, *request.memory)
-    check_readable(files.previous, files.existing, request.glossary)
-    check_languages(options.model, request.source_language, request.target_language, options.lines)
+    check_files(*read_from.values(), *options.corpus.files, *request.memory)
+    check_files(files.previous, files.existing)
+    as_glossary(request.glossary or ())
+    given = request.source_language, request.target_language
+    if languages := check_languages(options.model, *given, options.lines):
+        load_memories(options, languages)
     if files.document:
         from vanilla_transformer.documents.formats import reader_of
 
@@ -116,7 +120,7 @@ def _translate_document(options: Options, path: str) -> None:
     if not document.texts:
         print(f"No text in {path} is to be translated.", file=sys.stderr)
     set_seed(options.computation.seed)
-    given = load_memories(translator, options)
+    given = load_memories(options, (direction.source, direction.target))
     planned = plan_document(translator, document, options.asked, [*memories, *given], former)
     translated = run_document(translator, document, planned, files.fuzzy_below or 0, progress=True)
     known = [marked for marked in translated.written if marked and marked.is_known]

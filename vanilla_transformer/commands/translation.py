@@ -197,11 +197,10 @@ def _read_memory(paths: tuple[str, ...], source: str | None, target: str | None)
     return read_memory(paths, source, target)
 
 
-def load_memories(translator: "Translator", options: Options) -> "list[Memory]":
+def load_memories(options: Options, languages: tuple[str | None, str | None]) -> "list[Memory]":
     """Reads the former translations."""
     paths = tuple(options.request.memory)
-    (direction,) = translator.directions(1, options.request)
-    return [_read_memory(paths, direction.source, direction.target)] if paths else []
+    return [_read_memory(paths, *languages)] if paths else []
 
 
 def load_translator(options: Options) -> "Translator":
@@ -252,7 +251,8 @@ def print_outputs(
 
     # A list or a file can be read a second time beside the outputs; a stream cannot.
     texts, sources = (lines, lines) if isinstance(lines, Sized) else tee(lines)
-    memories = load_memories(translator, options)
+    (direction,) = translator.directions(1, options.request)
+    memories = load_memories(options, (direction.source, direction.target))
     rows = translator.stream(texts, options.asked, memories, progress, name_text)
     reviewed = []
     for number, (outputs, source) in enumerate(zip(rows, sources, strict=True)):

@@ -2,9 +2,9 @@
 
 from dataclasses import asdict, dataclass
 
-from vanilla_transformer.commands.files import check_readable
 from vanilla_transformer.files.atomic_files import check_output_directory
 from vanilla_transformer.files.model_directory import check_model_directory
+from vanilla_transformer.files.text_files import check_files
 from vanilla_transformer.options import argument, option
 from vanilla_transformer.rules import refuse
 
@@ -60,7 +60,7 @@ def check(options: Options) -> None:
     """Checks the paths."""
     check_model_directory(options.model)
     texts = [*options.trim.keep_for, *options.trim.keep_for_target]
-    check_readable(*texts)
+    check_files(*texts)
     check_output_directory(options.output_dir, options.overwrite, [options.model, *texts])
 
 

@@ -1,12 +1,11 @@
 """The arguments that name the data of a run; needs no heavy package."""
 
-import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from vanilla_transformer.data.corpus_entries import SPLITS, Corpus, read_entries
-from vanilla_transformer.files.text_files import suffix_of
+from vanilla_transformer.files.text_files import check_files, suffix_of
 from vanilla_transformer.language_tags import Languages, standard_tag
 from vanilla_transformer.names import ANNOTATE
 from vanilla_transformer.options import option
@@ -202,5 +201,4 @@ class DataArguments:
                 "`train_target` (data to score: `test_file`, or `test_source` and `test_target`), "
                 "`dataset_name` or `corpora`."
             )
-        for path in self.files:
-            os.stat(path)
+        check_files(*self.files)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from vanilla_transformer.documents.accelerators import pair_without_accelerators
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.translation import target_of_document
+from vanilla_transformer.documents.messages import target_of_document
 from vanilla_transformer.files.text_files import read_lines, suffix_of
 from vanilla_transformer.files.tmx import read_tmx
 from vanilla_transformer.language_tags import closest_tag, known_tag

@@ -19,6 +19,7 @@ from vanilla_transformer.documents.marked_text import (
     split_edges,
 )
 from vanilla_transformer.documents.places import Document, FileText
+from vanilla_transformer.language_tags import closest_tag, known_tag
 
 _NUMBER = re.compile(r"%\d+\$[^\s%]")
 _FIRST = re.compile(r"(?:<[^<>]*>)*_[^\W\d_]+(?!\w)")  # a mark of an accelerator, and a word
@@ -197,3 +198,18 @@ class _Choices:
 def _require(is_valid: bool) -> None:
     if not is_valid:
         raise ValueError("no valid message")
+
+
+def target_of_document(document: MessageDocument, target: str | None) -> str | None:
+    """Returns the tag of a target language. None: it is unknown.
+
+    Raises:
+        ValueError: If the document is a translation into another language.
+    """
+    own, language = known_tag(document.language), known_tag(target)
+    if own and language and closest_tag(own, [language]) is None:
+        raise ValueError(
+            f"the file is a translation into {document.language}, and the target is {target}: "
+            "choose the same target, or take the language out of the file."
+        )
+    return language

@@ -14,7 +14,7 @@ from vanilla_transformer.documents.marked_text import (
     Translations,
 )
 from vanilla_transformer.documents.markup import place_tags
-from vanilla_transformer.documents.messages import MessageDocument
+from vanilla_transformer.documents.messages import MessageDocument, target_of_document
 from vanilla_transformer.documents.named_tags import Names, name_tags, with_named_tags
 from vanilla_transformer.documents.places import FileText
 from vanilla_transformer.documents.repair import repair
@@ -25,7 +25,6 @@ from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.segments import NO_LINKS
 from vanilla_transformer.inference.translator import TEXTS_PER_CHUNK, Translator
-from vanilla_transformer.language_tags import closest_tag, known_tag
 from vanilla_transformer.text.memory import Memory
 
 logger = logging.get_logger(__name__)
@@ -151,21 +150,6 @@ def plan_document(
     language, doubt = target_of_document(document, target), document.marks_doubt
     planned = plan_marked(translator, document.texts, options, memories, doubt, existing)
     return replace(planned, language=language)
-
-
-def target_of_document(document: MessageDocument, target: str | None) -> str | None:
-    """Returns the tag of a target language. None: it is unknown.
-
-    Raises:
-        ValueError: If the document is a translation into another language.
-    """
-    own, language = known_tag(document.language), known_tag(target)
-    if own and language and closest_tag(own, [language]) is None:
-        raise ValueError(
-            f"the file is a translation into {document.language}, and the target is {target}: "
-            "choose the same target, or take the language out of the file."
-        )
-    return language
 
 
 def plan_marked(

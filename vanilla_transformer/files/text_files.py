@@ -10,9 +10,11 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from errno import EISDIR
 from io import BufferedReader
 from itertools import chain, zip_longest
 from pathlib import Path
+from stat import S_ISDIR
 from typing import BinaryIO, cast
 
 from vanilla_transformer.extras import optional_packages
@@ -56,6 +58,13 @@ def _open_packed(file: Path, kind: str) -> BinaryIO:
 
         return cast(BinaryIO, BufferedReader(pyarrow.input_stream(str(file), compression="zstd")))
     return cast(BinaryIO, gzip.open(file) if kind else file.open("rb"))
+
+
+def check_files(*paths: str | None) -> None:
+    """Raises the error of the system for a path that is no file; a pipe is not opened."""
+    for path in filter(None, paths):
+        if S_ISDIR(os.stat(path).st_mode):
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR), path)
 
 
 def suffix_of(path: str) -> str:

@@ -43,7 +43,7 @@ def _load(path: Path) -> Iterator[Term]:
         elif any(cells):
             row = dict.fromkeys(_COLUMNS, "") | dict(zip(columns, cells, strict=False))
             source, target, *flags = (row[name] for name in _COLUMNS)
-            if len(cells) > len(columns) or not {*flags} <= {"", "0", "1"}:
+            if not 2 <= len(cells) <= len(columns) or not {*flags} <= {"", "0", "1"}:
                 raise ValueError(
                     f"{location}: {line!r} must be a source, a tab and a target, and optionally "
                     "1 or 0 for `case` and `exact`."
