@@ -30,7 +30,7 @@ _IMPORTS = {
     "browser": "names language_tags model web search tokenizer_sides text files interop",
     "inspection": "model tokenizer_sides",
     "inference": (
-        "names extras progress language_tags grouping options model search tokenizer_sides text "
+        "names extras progress language_tags grouping options rules model search tokenizer_sides text "
         "files weights"
     ),
     "run": (
