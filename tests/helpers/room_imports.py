@@ -30,8 +30,8 @@ _IMPORTS = {
     "browser": "names language_tags model web search tokenizer_sides text files interop",
     "inspection": "model tokenizer_sides",
     "inference": (
-        "names extras progress language_tags grouping options rules model search tokenizer_sides text "
-        "files weights"
+        "names extras progress language_tags grouping options rules model search tokenizer_sides "
+        "text files weights"
     ),
     "run": (
         "names extras progress language_tags columns grouping options command_line rules model "
