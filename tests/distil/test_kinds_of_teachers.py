@@ -190,19 +190,52 @@ def test_the_server_of_this_package_is_a_teacher():
     assert "xx" in refused[0].reason
 
 
+class Strict(CommandTeacher):
+    """Fails on some texts, or after some answers on all."""
+
+    fails, left = staticmethod(lambda text: text[-1] == "7"), 10_000
+
+    def answer(self, texts):
+        for number, text in enumerate(texts):
+            self.left -= 1
+            is_wrong = self.left < 0 or self.fails(text)
+            yield [(number, Answer(None, "odd") if is_wrong else Answer(text))]
+
+
+def strict_journal(folder, **attributes):
+    teacher = Strict(["cat"], 5)
+    vars(teacher).update(attributes)
+    return Journal(folder / "answers.jsonl", teacher, False, ())
+
+
 @pytest.mark.parametrize("is_later", [False, True])
 def test_texts_that_always_fail_do_not_end_a_labelling_of_many(tmp_path, is_later):
-    class Strict(CommandTeacher):
-        def answer(self, texts):
-            for number, text in enumerate(texts):
-                yield [(number, Answer(None, "odd") if text[-1] == "7" else Answer(text))]
-
     texts = [f"{number} texts" for number in range(80)] + [f"text {number}" for number in range(80)]
     for _ in range(1 + is_later):
-        journal = Journal(tmp_path / "answers.jsonl", Strict(["cat"], 5), False, ())
+        journal = strict_journal(tmp_path)
         journal.ask(texts)
         assert journal.missing(texts) == [text for text in texts if text[-1] == "7"]
         assert journal.failed == dict.fromkeys(journal.missing(texts), "odd")
+
+
+def test_a_teacher_that_is_down_later_is_not_asked_for_every_text(tmp_path):
+    texts = [f"text {number}" for number in range(4000)]
+    strict_journal(tmp_path, fails=lambda text: False).ask(texts[:2000])
+    journal = strict_journal(tmp_path, left=0)
+    journal.ask(texts)
+    assert len(journal.failed) < 50
+    assert len(journal.answers) == 2000
+
+
+@pytest.mark.parametrize("first", [500, 530])
+def test_texts_that_fail_in_a_row_do_not_keep_others_from_an_answer(tmp_path, first):
+    texts = [f"text {number}" for number in range(1000)]
+    wrong = texts[first : first + 30]
+    for count in (540, 1000):  # a second process goes on where the first one was ended
+        journal = strict_journal(tmp_path, fails=wrong.__contains__)
+        journal.ask(texts[:count])
+    assert journal.missing(texts) == wrong
+    assert journal.failed.keys() == {*wrong}
 
 
 def test_parts_that_stay_are_set_apart(tmp_path):

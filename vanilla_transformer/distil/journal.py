@@ -13,8 +13,11 @@ from vanilla_transformer.progress import Progress, print_message
 
 PAUSES = (2, 10, 60)
 """Pauses in seconds before failed texts are asked again; any answer resets them."""
-_MOST_FAILED, _LEAST_FAILED = 0.1, 5
-"""Failures are too many above this share, and above this number. Chosen, not measured."""
+_MOST_FAILED, _LEAST_FAILED, _MOST_IN_A_ROW = 0.1, 5, 20
+"""Failures are too many above this share and this number, or above the last number in a row.
+
+All three are chosen, not measured.
+"""
 
 
 def are_too_many(failed: int, asked: int) -> bool:
@@ -25,23 +28,26 @@ def are_too_many(failed: int, asked: int) -> bool:
 class Journal:
     """The answers of a teacher by text, in a file that grows by lines of JSON.
 
-    A line that a kill or a full disk has cut off is removed when the file is opened again.
+    The file holds failures, too, so that their texts are asked last. A line that a kill or a full
+    disk has cut off is removed when the file is opened again.
 
     Args:
         marks: Whether the teacher reads marks in place of kept parts.
         price: Cost of a million input tokens, and output tokens. Empty: it is not known.
+
+    Attributes:
+        failed: The reasons of the texts that have no answer so far.
+        tokens: The numbers of input and output tokens of the teacher.
     """
 
     def __init__(self, path: Path, teacher: Teacher, marks: bool, price: Sequence[float]) -> None:
+        self.answers, self.failed, self.tokens = dict[str, str](), dict[str, str](), [0, 0]
+        self.teacher, self._marks, self._price = teacher, marks, price
         path.touch()
         content = path.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
-        rows = [json.loads(line) for line in whole.splitlines()]
-        self.answers: dict[str, str] = {text: answer for text, answer, _ in rows}
-        self.tokens = [sum(side) for side in zip((0, 0), *(row[2] for row in rows), strict=True)]
-        """The numbers of input and output tokens of the teacher."""
-        self.failed = dict[str, str]()
-        self.teacher, self._marks, self._price = teacher, marks, price
+        for text, *answer in map(json.loads, whole.splitlines()):
+            self._note(text, Answer(*answer))
         self._path, self._stream = path, path.open("ab", buffering=0)
         self._stream.truncate(len(whole))
 
@@ -57,56 +63,72 @@ class Journal:
 
     def ask(self, texts: Sequence[str]) -> None:
         """Asks the teacher for all missing answers; failed texts are asked again after pauses."""
-        pauses = list(PAUSES)
-        while left := self.missing(texts):
-            self.ask_once(texts)
+        left, pauses = self.missing(texts), list(PAUSES)
+        self.failed = {text: self.failed[text] for text in left if text in self.failed}
+        left = self._failed_last(left)
+        while left:
+            self.ask_once(left, len(texts) - len(left))
             still = self.missing(left)
-            pauses = list(PAUSES) if len(still) < len(left) else pauses
+            if len(still) < len(left):
+                still, pauses = self._failed_last(still), list(PAUSES)
             if not still or not pauses:
                 break
             print_message(f"{self.describe_failures()} Next try in {pauses[0]} seconds.")
             sleep(pauses.pop(0))
+            left = still
 
-    def ask_once(self, texts: Sequence[str]) -> None:
-        """Asks the teacher once for each missing answer, until too many texts have failed."""
-        left, began = self.missing(texts), monotonic()
-        before = len(texts) - len(left)
-        with Progress(len(texts), "texts", work="Teacher", done=before) as progress:
+    def _failed_last(self, texts: Sequence[str]) -> list[str]:
+        return sorted(texts, key=self.failed.__contains__)
+
+    def ask_once(self, texts: Sequence[str], before: int = 0) -> None:
+        """Asks the teacher once for each text, until too many texts have failed.
+
+        Args:
+            before: Number of other texts that have an answer.
+        """
+        began = monotonic()
+        with Progress(before + len(texts), "texts", work="Teacher", done=before) as progress:
 
             def note() -> str:
                 rate = (progress.done - before) / (monotonic() - began)
                 use = describe_use(self.tokens, self.cost(self.tokens))
                 return ", ".join([f"{rate:,.1f} texts/s", *use])
 
-            for rows in self._answers_to(left, before):
+            for rows in self._answers_to(texts, before):
                 self._add(rows)
                 progress.update(progress.done + len(self.answers.keys() & rows.keys()), note)
 
     def _answers_to(self, texts: Sequence[str], asked: int) -> Iterator[dict[str, Answer]]:
         """Yields answers as they come, until too many of the asked texts have failed."""
-        failed, size = 0, self.teacher.chunk
+        failed, in_a_row, size = 0, 0, self.teacher.chunk
         for chunk in (texts[begin : begin + size] for begin in range(0, len(texts), size)):
             masked = [mask_parts(text) if self._marks else (text, {}) for text in chunk]
             for answers in self.teacher.answer([text for text, _ in masked]):
                 yield {chunk[n]: restore_parts(each, masked[n][1]) for n, each in answers}
                 asked += len(answers)
-                failed += sum(each.text is None for _, each in answers)
-                if are_too_many(failed, asked):
+                for _, answer in answers:
+                    failed += answer.text is None
+                    in_a_row = in_a_row + 1 if answer.text is None else 0
+                if in_a_row > _MOST_IN_A_ROW or are_too_many(failed, asked):
                     return
 
     def _add(self, rows: Mapping[str, Answer]) -> None:
         """Writes answers in one piece, so that a model computes the same batches after a kill."""
-        good = [(text, row.text, row.tokens) for text, row in rows.items() if row.text is not None]
-        content = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in good).encode()
+        lines = (json.dumps((text, *row), ensure_ascii=False) for text, row in rows.items())
+        content = "".join(f"{line}\n" for line in lines).encode()
         with explained_full_disk(self._path):
             while content:  # a disk that is nearly full takes a part
                 content = content[self._stream.write(content) :]
-        self.answers |= {text: answer for text, answer, _ in good}
-        paid = (tokens for *_, tokens in good)
-        self.tokens = [sum(side) for side in zip(self.tokens, *paid, strict=True)]
-        self.failed |= {text: row.reason for text, row in rows.items() if row.text is None}
-        for text, *_ in good:
-            self.failed.pop(text, None)
+        for text, row in rows.items():
+            self._note(text, row)
+
+    def _note(self, text: str, answer: Answer) -> None:
+        if answer.text is None:
+            self.failed[text] = answer.reason
+            return
+        self.answers[text] = answer.text
+        self.failed.pop(text, None)
+        self.tokens = [sum(side) for side in zip(self.tokens, answer.tokens, strict=True)]
 
     def describe_failures(self) -> str:
         """Says how many texts have failed, and the most frequent reason."""
