@@ -71,6 +71,21 @@ def test_outputs_contain_their_terms_and_those_without_terms_stay(kind, num_beam
             assert output.text == text
 
 
+def test_of_several_outputs_those_that_have_their_terms_stay():
+    translator, options = toy(), {"num_beams": 8, "n_best": 8, "max_new_tokens": 6}
+    plain = translator.translate(TEXTS, **options)
+    terms = [
+        [word for word in WORDS if 0 < sum(word in text.split() for text in row) < 8][:1]
+        for row in plain
+    ]
+    assert sum(map(bool, terms)) > 20
+    rows = translate(translator, TEXTS, terms, **options)
+    for row, before, of_text in zip(rows, plain, terms, strict=True):
+        kept = [text for text in before if not missing(of_text, text)]
+        assert [output.text for output in row][: len(kept)] == kept
+        assert {output.missing_terms for output in row} == {()}
+
+
 def test_terms_and_stop_strings():
     translator = toy("byte_bpe")
     terms = [["zeta"]] * 3

@@ -208,14 +208,18 @@ class SegmentTranslator:
         return [[_with_terms_placed(output, usual) for output in row] for row in rows]
 
     def _with_searched_terms(self, rows: list[Outputs], call: Call) -> list[Outputs]:
-        """Searches for outputs that contain the terms; searches of the same width share batches."""
+        """Searches for outputs in place of those that lack terms.
+
+        Searches of the same width share batches.
+        """
         terms = [self._ids_of_terms(row[0]) for row in rows]
         searches = [search_with_terms(call.search, term_ids) for term_ids in terms]
 
         def search_group(beams: int, indices: list[int]) -> list[Outputs]:
             segments = [rows[index][0].segment for index in indices]
             group_call = self.steps.with_search(call, searches[indices[0]])
-            return self.steps.run(segments, group_call, terms=[terms[index] for index in indices])
+            again = self.steps.run(segments, group_call, terms=[terms[index] for index in indices])
+            return [_with_outputs(rows[n], new) for n, new in zip(indices, again, strict=True)]
 
         beams = [search.num_beams for search in searches]
         return map_grouped(list(range(len(rows))), beams, search_group)
@@ -235,6 +239,14 @@ class SegmentTranslator:
             for target in wanted.elements()
         )
         return [term for term in candidates if term is not None]
+
+
+def _with_outputs(row: Outputs, others: Outputs) -> Outputs:
+    """Returns the outputs of a row that have their terms, and other ones in place of the others."""
+    kept = [output for output in row if not output.missing_terms]
+    texts = {output.text for output in kept}
+    others = sorted(others, key=lambda output: output.text in texts)
+    return [*kept, *others][: len(row)]
 
 
 def _with_terms_placed(output: Output, usual: Mapping[Source, str]) -> Output:
