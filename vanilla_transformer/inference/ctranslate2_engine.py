@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -156,62 +157,64 @@ class CTranslate2Engine:
         on_batch: OnBatch = lambda _: None,
     ) -> list[list[Hypothesis]]:
         """As for `Engine`."""
-        settings, names = search.settings, self.target_tokens
-        forced = settings.forced_eos_token_id is not None
-        longest = search.max_new_tokens - forced
-        aligns = align and self.aligns
-        begin = [names[needed_start(settings)]]
-        first = settings.forced_bos_token_id
-        banned = [[token] for token in self._suppressed(settings)]
-        banned += [ids for ids in settings.bad_words_ids or () if ids != [self.end_id]]
-        common: dict[str, Any] = {
-            "source": [[self.source_tokens[index] for index in ids] for ids in sources],
-            "max_batch_size": batch_tokens,
-            "batch_type": "tokens",
-            "max_input_length": 0,
-            "return_end_token": True,
-            "return_attention": aligns,
-        }
-        # An output of the longest length has one token less there than here: the forced end.
-        count = search.num_beams if forced else search.n_best
-        # Without a penalty, CTranslate2 ends when the best output is found, not all of them.
-        penalty = search.length_penalty or (_ALMOST_NO_PENALTY if count > 1 else 0.0)
-        results = self.translator.translate_batch(
-            **common,
-            beam_size=search.num_beams,
-            num_hypotheses=count,
-            length_penalty=penalty,
-            return_scores=forced,
-            target_prefix=[begin if first is None else [*begin, names[first]]] * len(sources),
-            suppress_sequences=[[names[index] for index in ids] for ids in banned],
-            no_repeat_ngram_size=settings.no_repeat_ngram_size or 0,
-            min_decoding_length=min(_least_tokens(settings), longest),
-            max_decoding_length=longest,
+        aligns, names, settings = align and self.aligns, self.target_tokens, search.settings
+        translate = partial(
+            self.translator.translate_batch,
+            [[self.source_tokens[index] for index in ids] for ids in sources],
+            max_batch_size=batch_tokens,
+            batch_type="tokens",
+            max_input_length=0,
+            return_end_token=True,
+            return_attention=aligns,
         )
-        outputs = []
-        for result in results:
-            row = [
-                self._hypothesis_of(tokens, weights, longest if forced else None)
-                for tokens, weights in zip_longest(result.hypotheses, result.attention)
-            ]
-            if forced:
-                row = _best_with_forced_end(row, result.scores, penalty, longest)[: search.n_best]
-            outputs.append(row)
+        begin, first = [names[needed_start(settings)]], settings.forced_bos_token_id
+        prefix = begin if first is None else [*begin, names[first]]
+        results = translate([prefix] * len(sources), **self._options_of(search))
+        outputs = [self._best_outputs(result, search) for result in results]
         on_batch(len(sources))  # CTranslate2 tells of no batch
         if not aligns or search.num_beams == 1:
             return outputs
         # CTranslate2 4.8 mixes up the sources of a batch at the first token of a beam search.
-        firsts = self.translator.translate_batch(
-            **common,
-            target_prefix=[begin] * len(sources),
-            beam_size=1,
-            min_decoding_length=0,
-            max_decoding_length=1,
+        firsts = translate(
+            [begin] * len(sources), beam_size=1, min_decoding_length=0, max_decoding_length=1
         )
         return [
             [_with_first_link(output, first.attention[0]) for output in row]
             for row, first in zip(outputs, firsts, strict=True)
         ]
+
+    def _options_of(self, search: Search) -> dict[str, Any]:
+        """Returns the options of CTranslate2 for a search, but for the beginning of targets."""
+        settings, longest = search.settings, _longest(search)
+        banned = [[token] for token in self._suppressed(settings)]
+        banned += [ids for ids in settings.bad_words_ids or () if ids != [self.end_id]]
+        return {
+            "beam_size": search.num_beams,
+            "num_hypotheses": _num_hypotheses(search),
+            "length_penalty": _penalty(search),
+            "return_scores": _forces_end(search),
+            "suppress_sequences": [[self.target_tokens[index] for index in ids] for ids in banned],
+            "no_repeat_ngram_size": settings.no_repeat_ngram_size or 0,
+            "min_decoding_length": min(_least_tokens(settings), longest),
+            "max_decoding_length": longest,
+        }
+
+    def _best_outputs(self, result: Any, search: Search) -> list[Hypothesis]:
+        """Returns the outputs of a source; a forced end counts as a token without cost."""
+        longest, forced = _longest(search), _forces_end(search)
+        row = [
+            self._hypothesis_of(tokens, weights, longest if forced else None)
+            for tokens, weights in zip_longest(result.hypotheses, result.attention)
+        ]
+        if not forced:
+            return row
+        added = (longest / (longest + 1)) ** _penalty(search)
+        scored = [
+            (score * added if len(output.ids) == longest else score, output)
+            for output, score in zip(row, result.scores, strict=True)
+        ]
+        best = sorted(scored, key=lambda pair: -pair[0])[: search.n_best]
+        return [output for _, output in best]
 
     def token_scores(
         self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
@@ -239,16 +242,26 @@ class CTranslate2Engine:
         return Hypothesis(ids, self.end_id if has_end else None, aligned)
 
 
-def _best_with_forced_end(
-    row: list[Hypothesis], scores: list[float], penalty: float, longest: int
-) -> list[Hypothesis]:
-    """Sorts outputs by their scores, where a forced end counts as a token without cost."""
-    added = (longest / (longest + 1)) ** penalty
-    scored = [
-        (score * added if len(output.ids) == longest else score, output)
-        for output, score in zip(row, scores, strict=True)
-    ]
-    return [output for _, output in sorted(scored, key=lambda pair: -pair[0])]
+def _forces_end(search: Search) -> bool:
+    return search.settings.forced_eos_token_id is not None
+
+
+def _longest(search: Search) -> int:
+    """Returns the longest output of CTranslate2, which does not have the forced end."""
+    return search.max_new_tokens - _forces_end(search)
+
+
+def _num_hypotheses(search: Search) -> int:
+    """Returns the number of outputs of CTranslate2, whose order changes with a forced end."""
+    return search.num_beams if _forces_end(search) else search.n_best
+
+
+def _penalty(search: Search) -> float:
+    """Returns the exponent of the length.
+
+    Without one, CTranslate2 ends when the best output is found, not all of them.
+    """
+    return search.length_penalty or (_ALMOST_NO_PENALTY if _num_hypotheses(search) > 1 else 0.0)
 
 
 def _with_first_link(output: Hypothesis, weights: list[list[float]]) -> Hypothesis:
