@@ -11,7 +11,6 @@ from transformers import DataCollatorForSeq2Seq, PrinterCallback, set_seed
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 
 from vanilla_transformer.batches.encoding import RowDirections
-from vanilla_transformer.batches.mixing import Mixture
 from vanilla_transformer.batches.subwords import SampledSubwords
 from vanilla_transformer.files.loading import load_tokenizer, load_weights
 from vanilla_transformer.model.modeling_vanilla_transformer import (
@@ -97,24 +96,8 @@ def make_model(plan: RunPlan) -> Any:
 
 def make_trainer(plan: RunPlan, encoded: DatasetDict, model: Any) -> TokenBudgetSeq2SeqTrainer:
     """Makes the Trainer of a run with its callbacks."""
-    texts, training, options = plan.texts, plan.training, plan.arguments.model
-    rows: Any = encoded["train"]
-    if (bpe_dropout := plan.arguments.subwords.bpe_dropout) is not None:
-        rows = SampledSubwords(
-            texts.splits["train"],
-            rows,
-            texts.tokenizer,
-            bpe_dropout=bpe_dropout,
-            seed=training.order_seed,
-            max_source_length=plan.max_source_length,
-            max_target_length=plan.max_target_length,
-            directions=RowDirections(texts.tokenizer, plan.search.settings),
-        )
-    mixture = None
-    if shares := plan.loaded.shares:
-        sizes = {report.corpus: report.used + report.copies for report in plan.loaded.reports}
-        mixture = Mixture(sizes, shares, training.order_seed)
-    scored = scorer = None
+    tokenizer, training, options = plan.texts.tokenizer, plan.training, plan.arguments.model
+    rows, scored, scorer = _training_rows(plan, encoded["train"]), None, None
     if "validation" in encoded:
         most = None if options.minutes is None else SCORED_WITHIN_MINUTES
         scored = ScoredTexts.of(plan, encoded, "validation", most)
@@ -124,12 +107,12 @@ def make_trainer(plan: RunPlan, encoded: DatasetDict, model: Any) -> TokenBudget
         args=training,
         train_dataset=rows,
         eval_dataset=scored and scored.encoded,
-        data_collator=DataCollatorForSeq2Seq(texts.tokenizer, model=model),
-        processing_class=texts.tokenizer,
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+        processing_class=tokenizer,
         compute_metrics=scorer,
         callbacks=[CompletePushes()] if training.push_to_hub else None,
-        mixture=mixture,
-        teachers=_load_teachers(options, texts.tokenizer, model, training.device),
+        mixture=plan.loaded.mixture(training.order_seed),
+        teachers=_load_teachers(options, tokenizer, model, training.device),
         inputs=plan.fingerprint(encoded),
     )
     trainer.remove_callback(PrinterCallback if training.disable_tqdm else DEFAULT_PROGRESS_CALLBACK)
@@ -142,6 +125,22 @@ def make_trainer(plan: RunPlan, encoded: DatasetDict, model: Any) -> TokenBudget
     if isinstance(rows, SampledSubwords):
         trainer.add_callback(SubwordEpochs(rows))
     return trainer
+
+
+def _training_rows(plan: RunPlan, encoded: Dataset) -> Any:
+    """Returns the token ids of the training, or with `bpe_dropout` rows that draw new ones."""
+    if (bpe_dropout := plan.arguments.subwords.bpe_dropout) is None:
+        return encoded
+    return SampledSubwords(
+        plan.texts.splits["train"],
+        encoded,
+        plan.texts.tokenizer,
+        bpe_dropout=bpe_dropout,
+        seed=plan.training.order_seed,
+        max_source_length=plan.max_source_length,
+        max_target_length=plan.max_target_length,
+        directions=RowDirections(plan.texts.tokenizer, plan.search.settings),
+    )
 
 
 def _load_teachers(

@@ -10,6 +10,7 @@ from datasets import Dataset, DatasetDict
 from transformers import TrainingArguments
 from transformers.utils import logging
 
+from vanilla_transformer.batches.mixing import Mixture
 from vanilla_transformer.columns import with_languages
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.corpus_reports import CorpusReport
@@ -41,6 +42,11 @@ class LoadedData:
     sample: Dataset  # the training pairs of which a new tokenizer is trained
     facts: RunFacts
 
+    def mixture(self, seed: int) -> Mixture | None:
+        """Returns the examples of each epoch by the shares of their corpora. None: all of them."""
+        sizes = {report.corpus: report.used + report.copies for report in self.reports}
+        return Mixture(sizes, self.shares, seed) if self.shares else None
+
 
 def load_data(
     arguments: RunArguments,
@@ -64,14 +70,8 @@ def load_data(
 def _load_data(
     arguments: RunArguments, data: DatasetDict | None, directory: OutputDirectory | None
 ) -> LoadedData:
-    training = arguments.training
-    if directory is None:
-        directory = resolve_output_directory(
-            str(training.output_dir), training.resume_from_checkpoint, arguments.model.overwrite
-        )
-        if directory.overwritten:
-            check_lies_elsewhere(_files_of(arguments), directory.folder)
-    init_from = arguments.model.model_name_or_path
+    training, init_from = arguments.training, arguments.model.model_name_or_path
+    directory = directory or _directory_of(arguments)
     if directory.checkpoint is not None:
         init_from = str(directory.checkpoint.path)
     if init_from is not None:
@@ -97,6 +97,17 @@ def _load_data(
     for split in [name for name in splits if name != "train"]:
         splits[split] = mark_twins(splits[split], splits["train"], arguments.data.tags, split)
     return LoadedData(directory, init_from, splits, found.reports, found.shares, sample, facts)
+
+
+def _directory_of(arguments: RunArguments) -> OutputDirectory:
+    """Decides the output directory; one that the run overwrites may hold nothing that it reads."""
+    training = arguments.training
+    directory = resolve_output_directory(
+        str(training.output_dir), training.resume_from_checkpoint, arguments.model.overwrite
+    )
+    if directory.overwritten:
+        check_lies_elsewhere(_files_of(arguments), directory.folder)
+    return directory
 
 
 def _used_splits(splits: DatasetDict, training: TrainingArguments) -> DatasetDict:

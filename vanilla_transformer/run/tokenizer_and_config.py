@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from datasets import Dataset
 from transformers import AutoConfig
 
 from vanilla_transformer.columns import split_tag
+from vanilla_transformer.data.cased_copies import drawn_rows
 from vanilla_transformer.files.loading import load_tokenizer
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
@@ -26,8 +26,7 @@ def tokenizer_sample(rows: Dataset, size: int) -> Dataset:
     """Draws the pairs that a tokenizer is trained on; the same data give the same pairs."""
     if len(rows) <= size:
         return rows
-    drawn = np.random.default_rng(0).choice(len(rows), size, replace=False)
-    return rows.select(np.sort(drawn))
+    return rows.select(drawn_rows(len(rows), size / len(rows)))
 
 
 def open_tokenizer(named: str | None, init_from: str | None, added_tokens: Sequence[str]) -> Any:
