@@ -94,8 +94,8 @@ PREDICTED = np.array([[0, 4, 5, 2, -100], [0, 4, 5, 6, 2], [0, 7, 2, 1, -100]])
 LABELS = np.array([[4, 5, 2, -100], [4, 5, 7, 2], [7, 2, -100, -100]])
 
 
-def test_generated_ids_are_scored_against_labels(tokenizer):
-    scorer = GenerationMetrics(tokenizer, ["mismatch", "per", "bleu"])
+def test_generated_ids_are_scored(tokenizer):
+    scorer = GenerationMetrics(tokenizer, ["mismatch", "per", "bleu"], ["a b", "a b d", "d"])
     kept = PREDICTED.copy(), LABELS.copy()
     scores = scorer(EvalPrediction(predictions=PREDICTED, label_ids=LABELS))
     assert scorer.last.predictions == ["a b", "a b c", "d"]
@@ -113,7 +113,7 @@ def test_generated_ids_are_scored_against_labels(tokenizer):
     np.testing.assert_array_equal(LABELS, kept[1])
 
 
-def test_references_come_before_labels(tokenizer):
+def test_an_example_may_have_several_references(tokenizer):
     scorer = GenerationMetrics(tokenizer, ["mismatch"], references=[["x", "a b"], ["y"], ["d"]])
     prediction = EvalPrediction(predictions=PREDICTED, label_ids=LABELS)
     assert scorer(prediction)["mismatch"] == pytest.approx(100 / 3)

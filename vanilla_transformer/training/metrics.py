@@ -259,13 +259,12 @@ class Scored:
 class GenerationMetrics:
     """Scores generated token ids, as the `compute_metrics` of a `Seq2SeqTrainer`.
 
-    It needs `predict_with_generate=True`. Labels and predictions are decoded without special
-    tokens; -100 (Trainer's padding) counts as the padding token.
+    It needs `predict_with_generate=True`. Predictions are decoded without special tokens; -100
+    (Trainer's padding) counts as the padding token.
 
     Attributes:
         references: One or several reference texts per example of the split that is evaluated, in
-            its order. None: the references are the decoded labels. They are tokenized text, which
-            differs from the real references if the tokenizer loses or truncates text.
+            its order.
         groups: Names of parts of the data, one for each example, such as its corpus: where there
             are several, each has scores of its own, such as "bleu_app"; "" has none.
         score_model: Translates texts with the model of a trainer and scores the outputs, if each
@@ -274,7 +273,7 @@ class GenerationMetrics:
 
     tokenizer: PreTrainedTokenizerBase
     names: Sequence[str]
-    references: References | None = None
+    references: References
     tokenizers: Sequence[str] | None = None  # sacrebleu's, of each example; None: by their script
     groups: list[Sequence[str]] = field(default_factory=list)
     score_model: Callable[[Any, "GenerationMetrics"], Scored] | None = None
@@ -289,11 +288,9 @@ class GenerationMetrics:
             predictions in tokens, without special tokens.
         """
         ids = self._to_token_ids(prediction.predictions)
-        references = self.references
-        if references is None:
-            references = self._decode_ids(self._to_token_ids(prediction.label_ids))
         lengths = (~np.isin(ids, self.tokenizer.all_special_ids)).sum(axis=1)
-        self.last = self.score(self._decode_ids(ids), lengths.tolist(), references)
+        texts = self.tokenizer.batch_decode(ids.tolist(), skip_special_tokens=True)
+        self.last = self.score(texts, lengths.tolist())
         return self.last.figures
 
     def score_trained(self, trainer: Any) -> dict[str, float]:
@@ -302,15 +299,9 @@ class GenerationMetrics:
         self.last = self.score_model(trainer, self)
         return self.last.figures
 
-    def score(
-        self,
-        predictions: Sequence[str],
-        lengths: Sequence[int],
-        references: References | None = None,
-    ) -> Scored:
-        """Scores generated texts, of these numbers of tokens; by the `references`, if none come."""
-        own = self.references if references is None else references
-        references = as_lists(cast(References, own))
+    def score(self, predictions: Sequence[str], lengths: Sequence[int]) -> Scored:
+        """Scores generated texts, of these numbers of tokens."""
+        references = as_lists(self.references)
         scores, signatures = dict[str, float](), dict[str, str]()
         for name in self.names:
             figures = score_texts(
@@ -350,9 +341,6 @@ class GenerationMetrics:
                 "token ids: set predict_with_generate=True."
             )
         return np.where(ids == -100, self.tokenizer.pad_token_id, ids).astype(np.int64)
-
-    def _decode_ids(self, ids: NDArray[np.int64]) -> list[str]:
-        return list(self.tokenizer.batch_decode(ids.tolist(), skip_special_tokens=True))
 
 
 # The best checkpoint ------------------------------------------------------------------------------

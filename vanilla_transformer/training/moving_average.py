@@ -46,7 +46,7 @@ class ExponentialMovingAverage(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: TrainerState, *_: Any, **given: Any) -> None:
         """Starts the average at the weights, or resumes it from a checkpoint; called by Trainer."""
-        refuse_sharded_weights("ExponentialMovingAverage", "train without it")
+        refuse_sharded_weights()
         optimizer = given.get("optimizer")
         optimizer = getattr(optimizer, "optimizer", optimizer)
         if hasattr(optimizer, "eval"):

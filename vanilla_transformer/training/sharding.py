@@ -8,13 +8,13 @@ from accelerate.state import AcceleratorState, is_initialized
 from accelerate.utils import DistributedType
 
 
-def refuse_sharded_weights(feature: str, remedy: str) -> None:
-    """Refuses FSDP, DeepSpeed and Megatron for a feature that needs whole weights."""
+def refuse_sharded_weights() -> None:
+    """Refuses FSDP, DeepSpeed and Megatron."""
     sharded = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
     if is_initialized() and AcceleratorState().distributed_type in sharded:
         raise ValueError(
-            f"{feature} needs whole weights in each process, which FSDP, DeepSpeed and Megatron do "
-            f"not keep: {remedy}."
+            "A moving average needs whole weights in each process, which FSDP, DeepSpeed and "
+            "Megatron do not keep: train without it."
         )
 
 
