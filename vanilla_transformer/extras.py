@@ -46,14 +46,9 @@ def optional_packages() -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         for name, packages in EXTRAS.items():
             if package in packages:
-                raise missing_package(package, name) from error
+                raise ModuleNotFoundError(
+                    f"The package {package!r} is not installed. In the clone of the repository, "
+                    f'type: pip install ".[{name}]"',
+                    name=package,
+                ) from error
         raise
-
-
-def missing_package(package: str, extra: str) -> ModuleNotFoundError:
-    """Makes the error for a package that is not installed; it says how to install the extra."""
-    return ModuleNotFoundError(
-        f"The package {package!r} is not installed. In the clone of the repository, type: "
-        f'pip install ".[{extra}]"',
-        name=package,
-    )

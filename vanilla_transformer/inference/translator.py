@@ -237,12 +237,12 @@ class Translator:
     ) -> Iterator[list[Translation]]:
         """Yields the outputs of each text, best first; the arguments are those of `translate`."""
         job = self._plan_options(options)
+        # A stream has one direction for all of its texts.
         count = len(texts) if isinstance(texts, Sequence) else 1
         directions = self.directions(count, options, job.call.search)
-        _check_targets(directions, memories)
         given, asked = tee(_checked(texts))
-        # A stream has one direction for all of its texts.
-        job_texts = map(JobText, given, cycle(directions), self._memory_uses(asked, memories))
+        uses = self._memory_uses(asked, directions, memories)
+        job_texts = map(JobText, given, cycle(directions), uses)
         chunks = iter(lambda: list(islice(job_texts, TEXTS_PER_CHUNK)), [])
         jobs = (replace(job, texts=chunk) for chunk in chunks)
         total = len(texts) if isinstance(texts, Sized) else None
@@ -266,9 +266,8 @@ class Translator:
         job, texts = self._plan_options(options), list(_checked(texts))
         if directions is None:
             directions = self.directions(len(texts), options, job.call.search)
-        _check_targets(directions, memories)
         if former is None:
-            former = self._memory_uses(texts, memories)
+            former = self._memory_uses(texts, directions, memories)
         return replace(job, texts=list(map(JobText, texts, directions, former)))
 
     def _plan_options(self, options: TranslateOptions) -> Job:
@@ -283,10 +282,12 @@ class Translator:
         )
 
     def _memory_uses(
-        self, texts: Iterable[str], memories: Sequence[Memory]
+        self, texts: Iterable[str], directions: Sequence[Direction], memories: Sequence[Memory]
     ) -> Iterable[MemoryUse | None]:
         if not memories:
             return repeat(None)
+        if len({direction.target for direction in directions}) > 1:
+            raise ValueError("`memory` has one target language, and `tgt_lang` names several.")
         reads = repeat(self.reader.reads_memory)
         return decide_memory_uses(texts, memories, reads, shows_similar=True)
 
@@ -477,11 +478,6 @@ class Translator:
 
         begins = [pair.segment.source.direction.begin for pair in pairs]
         return map_grouped(pairs, begins, compute)
-
-
-def _check_targets(directions: Iterable[Direction], memories: Sequence[Memory]) -> None:
-    if memories and len({direction.target for direction in directions}) > 1:
-        raise ValueError("`memory` has one target language, and `tgt_lang` names several.")
 
 
 def _checked(texts: Iterable[Any]) -> Iterator[str]:
