@@ -76,8 +76,8 @@ def directions_of(rows: Dataset, tags: Collection[str]) -> list[tuple[str | None
     return list(dict.fromkeys(named))
 
 
-def references_of(rows: Dataset) -> list[Any]:
+def references_of(rows: Dataset) -> list[list[str]]:
     """Returns the references of each text: the several that the data name, or its target."""
     if "references" not in rows.column_names:
-        return list(rows["target"])
+        return [[text] for text in rows["target"]]
     return [own or [text] for own, text in zip(rows["references"], rows["target"], strict=True)]

@@ -41,9 +41,7 @@ _IMPORTS = {
         "names progress language_tags columns options rules model files data training interop "
         "inference run"
     ),
-    "distil": (
-        "names progress options language_tags columns rules text files data training inference run"
-    ),
+    "distil": ("names progress options language_tags columns rules text files data inference run"),
     "documents": "extras language_tags model text files inference",
     "__init__": "model registration text files batches data inference documents",
     "serving": "language_tags options model web text files inference documents __init__",

@@ -26,7 +26,6 @@ from vanilla_transformer.files.text_files import as_cell
 from vanilla_transformer.progress import print_message
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.arguments import RunArguments
-from vanilla_transformer.training.metrics import as_lists
 
 LAYERS = {"encoder_layers": 6, "decoder_layers": 2}
 _TRIED = 20  # texts of a dry run
@@ -100,7 +99,7 @@ def _read_test(options: DistilOptions) -> dict[str, list[str]]:
     source, target = options.languages
     data = DataArguments(test_file=options.test, source_language=source, target_language=target)
     rows = load_parallel_data(data).splits["test"]
-    for text, own in zip(rows["source"], as_lists(references_of(rows)), strict=True):
+    for text, own in zip(rows["source"], references_of(rows), strict=True):
         references.setdefault(" ".join(text.split()), []).extend(own)
     return references
 

@@ -9,7 +9,7 @@ from vanilla_transformer.columns import languages_of_rows, references_of
 from vanilla_transformer.inference.quality import FEWEST, Calibration, Outcome, rank_correlation
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.language_tags import known_tag
-from vanilla_transformer.training.metrics import as_lists, make_metric
+from vanilla_transformer.training.metrics import make_metric
 
 _CHECKED, _WORST = 0.3, 0.1
 """Share of the outputs that a person checks first, and share of bad ones; chosen, not measured."""
@@ -23,7 +23,7 @@ def calibrate(folder: str | Path, outputs: Sequence[Translation], rows: Dataset)
     folder, metric = Path(folder), make_metric("chrf", "13a")
     halves: tuple[list[Outcome], list[Outcome]] = ([], [])
     first_seen: dict[str, int] = {}  # rank of each output, so that equal ones are in one half
-    references, languages = as_lists(references_of(rows)), languages_of_rows(rows)
+    references, languages = references_of(rows), languages_of_rows(rows)
     for output, texts, (_, target) in zip(outputs, references, languages, strict=True):
         if output.features:
             score = metric.sentence_score(output.text, texts).score

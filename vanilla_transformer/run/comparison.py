@@ -11,8 +11,6 @@ from vanilla_transformer.data.near_twins import WITHOUT_TWINS
 from vanilla_transformer.files.file_contents import without_infinities
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.training.metrics import (
-    References,
-    as_lists,
     interval_ends,
     joint_score_tokenizer,
     make_metric,
@@ -42,26 +40,25 @@ class ModelComparison:
 def compare_outputs(
     sources: Sequence[str],
     predictions: Mapping[str, Sequence[str]],
-    references: References,
+    references: Sequence[Sequence[str]],
     metrics: Sequence[str],
     tokenizers: Sequence[str],
 ) -> ModelComparison:
     """Scores the outputs of several models, by name, with sacrebleu's tokenizer for each text."""
-    lists = as_lists(references)
-    scores = _score_systems(predictions, lists, metrics, tokenizers)
+    scores = _score_systems(predictions, references, metrics, tokenizers)
     first = next(filter(lambda name: _tells_something(name, scores[name]), metrics), metrics[0])
     options = {"effective_order": True} if first == "bleu" else {}  # for a text by itself
     alone = {name: make_metric(first, name, **options) for name in set(tokenizers)}
     return ModelComparison(
         models=list(predictions),
         sources=list(sources),
-        references=lists,
+        references=list(map(list, references)),
         predictions={name: list(outputs) for name, outputs in predictions.items()},
         scores=scores,
         text_scores={
             name: [
                 alone[tokenizer].sentence_score(text, texts).score
-                for text, texts, tokenizer in zip(outputs, lists, tokenizers, strict=True)
+                for text, texts, tokenizer in zip(outputs, references, tokenizers, strict=True)
             ]
             for name, outputs in predictions.items()
         },

@@ -10,7 +10,7 @@ from vanilla_transformer.columns import languages_of_rows, references_of
 from vanilla_transformer.grouping import map_grouped
 from vanilla_transformer.names import SCORES_OF_WORDS
 from vanilla_transformer.text.languages import tag_of_texts
-from vanilla_transformer.training.metrics import as_lists, make_metric, score_tokenizer
+from vanilla_transformer.training.metrics import make_metric, score_tokenizer
 
 logger = logging.get_logger(__name__)
 
@@ -41,4 +41,4 @@ def choose_score_tokenizers(
     corpora = list(rows["corpus"]) if "corpus" in rows.column_names else [""] * len(rows)
     targets = [target for _, target in languages_of_rows(rows)]
     groups = list(zip(corpora, targets, strict=True))
-    return map_grouped(as_lists(references_of(rows)), groups, choose)
+    return map_grouped(references_of(rows), groups, choose)
