@@ -110,23 +110,9 @@ def with_terms(
         joins: The pairs of tokens without a border, as a term begins and ends with a word.
         settings: The settings that `generate()` will be given.
     """
-    beams: _TermBeams | None = None
-
-    def choose_continuations(
-        running_sequences: torch.Tensor, decoder_prompt_len: int, **others: Any
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        nonlocal beams
-        if beams is None:  # the first token: the lengths are known now
-            beams = _TermBeams(terms, joins, settings, running_sequences, decoder_prompt_len)
-        return beams.choose_continuations(running_sequences, decoder_prompt_len, **others)
-
-    def choose_beams(**given: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        assert beams is not None
-        return beams.choose_beams(**given)
-
-    searching = copy(model)
-    searching._get_top_k_continuations = choose_continuations
-    searching._get_running_beams_for_next_iteration = choose_beams
+    beams, searching = _TermBeams(terms, joins, settings), copy(model)
+    searching._get_top_k_continuations = beams.choose_continuations
+    searching._get_running_beams_for_next_iteration = beams.choose_beams
     return searching
 
 
@@ -182,27 +168,23 @@ class _WantedTerms(NamedTuple):
 
 
 class _TermBeams:
-    """Chooses the hypotheses that go on, by their scores and the terms that they have.
-
-    Args:
-        sequences: The first sequences, (batch, beams, max_length).
-    """
+    """Chooses the hypotheses that go on, by their scores and the terms that they have."""
 
     def __init__(
-        self,
-        terms: Sequence[Sequence[TermIds]],
-        joins: WordJoins,
-        settings: GenerationConfig,
-        sequences: torch.Tensor,
-        prompt_len: int,
+        self, terms: Sequence[Sequence[TermIds]], joins: WordJoins, settings: GenerationConfig
     ) -> None:
+        self.terms, self.joins, self.settings = terms, joins, settings
+        self.begin = 0  # of outputs, in tokens; the first call tells it
+
+    def _start(self, sequences: torch.Tensor, prompt_len: int) -> None:
+        """Counts no term yet, for sequences of shape (batch, beams, max_length)."""
         device, (beams, self.max_length) = sequences.device, sequences.shape[1:]
-        self.begin = prompt_len + (settings.forced_bos_token_id is not None)  # of outputs
+        self.begin = prompt_len + (self.settings.forced_bos_token_id is not None)
         room = self.max_length - self.begin - 1  # for tokens before the end
-        fitting = [_fitting(row, room) for row in terms]
-        self.wanted = _WantedTerms(*(part.to(device) for part in _WantedTerms.of(fitting, joins)))
-        self.joins = WordJoins(*(mask.to(device) for mask in joins))
-        self.ends = torch.tensor(end_tokens_of(settings), device=device)
+        wanted = _WantedTerms.of([_fitting(row, room) for row in self.terms], self.joins)
+        self.wanted = _WantedTerms(*(part.to(device) for part in wanted))
+        self.joins = WordJoins(*(mask.to(device) for mask in self.joins))
+        self.ends = torch.tensor(end_tokens_of(self.settings), device=device)
         self.counts = torch.zeros_like(self.wanted.needed)[:, None].repeat(1, beams, 1)
 
     def choose_continuations(
@@ -226,6 +208,8 @@ class _TermBeams:
             The scores, (batch, beams_to_keep), and the sequences and the indices of beams of the
             continuations, (batch, beams_to_keep, max_length) each.
         """
+        if not self.begin:
+            self._start(running_sequences, decoder_prompt_len)
         scores, batch = accumulated_log_probs, len(accumulated_log_probs)
         vocab = scores.shape[1] // num_beams
         outputs = running_sequences[:, :, self.begin : cur_len]
