@@ -82,11 +82,11 @@ def make_model(plan: RunPlan) -> Any:
     The generation config of the model holds the search of the run.
     """
     rank, config = plan.arguments.model.lora_rank, deepcopy(plan.texts.config)
-    if plan.init_from is None or (rank is not None and plan.checkpoint is not None):
+    if plan.loaded.init_from is None or (rank is not None and plan.checkpoint is not None):
         # Where a checkpoint has adapters beside the weights, Trainer loads both.
         model: Any = VanillaTransformerForConditionalGeneration(config)
     else:  # half precision would lose small changes of the weights
-        model = load_weights(plan.init_from, config=config, dtype=torch.float32)
+        model = load_weights(plan.loaded.init_from, config=config, dtype=torch.float32)
     if rank is not None:
         add_adapters(model, rank, plan.arguments.model.lora_embeddings)
     model.set_attn_implementation(plan.attention)

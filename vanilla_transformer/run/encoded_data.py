@@ -26,7 +26,7 @@ def encode_texts(plan: RunPlan) -> DatasetDict:
         learnt = {names[name]: rows for name, rows in splits.items() if name in names}
         if unknown := check_characters(plan.texts.tokenizer, learnt):
             advice = " A larger `vocab_size` has more of them, and the kind byte_bpe each."
-            logger.info(unknown + advice * (plan.init_from is None))
+            logger.info(unknown + advice * (plan.loaded.init_from is None))
     encoded = encode(
         splits,
         plan.texts.tokenizer,

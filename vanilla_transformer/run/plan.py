@@ -35,7 +35,6 @@ class RunPlan:
     arguments: RunArguments
     loaded: LoadedData
     checkpoint: Checkpoint | None  # from which the run resumes
-    init_from: str | None  # as in `loaded`
     metrics: list[str]
     texts: RunTexts
     max_source_length: int | None  # in tokens; None: no limit
@@ -92,7 +91,6 @@ def make_plan(arguments: RunArguments, loaded: LoadedData) -> RunPlan:
         arguments=replace(arguments, training=_resolved_training(arguments, search)),
         loaded=loaded,
         checkpoint=loaded.directory.checkpoint,
-        init_from=loaded.init_from,
         metrics=arguments.model.metrics,
         texts=texts,
         max_source_length=limits[0],

@@ -118,7 +118,7 @@ def _describe_data(plan: RunPlan, encoded: DatasetDict, model: Any) -> str:
     """Describes the data of a run, with the pair that comes first, and the size of its model."""
     pairs = ", ".join(f"{len(rows):,} {name} pairs" for name, rows in encoded.items())
     parameters = sum(weight.numel() for weight in model.parameters())
-    origin = "" if (path := plan.init_from) is None else f" of {path!r}"
+    origin = "" if (path := plan.loaded.init_from) is None else f" of {path!r}"
     tokenizer = plan.texts.tokenizer
     case = "; sources are lower-cased" if getattr(tokenizer, "do_lower_case", False) else ""
     first = next(iter(plan.loaded.splits.values()))[0]

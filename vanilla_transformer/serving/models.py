@@ -119,14 +119,14 @@ class Models:
             return directions[codes]
         source, target = codes
         offered = "; ".join(f"source={first} target={second}" for first, second in directions)
-        if source in {second for _, second in directions} - {first for first, _ in directions}:
+        sources, targets = ({each[side] for each in directions} for side in (0, 1))
+        if source in targets - sources:
             message = f"{source} is offered as a target only"
-        elif source not in {first for first, _ in directions}:
-            raise RequestError(400, f"{source[:35]} is not supported")  # clients compare it
-        elif target not in {second for _, second in directions}:
-            raise RequestError(400, f"{target[:35]} is not supported")
-        else:
+        elif source in sources and target in targets:
             message = f"{target} is not available as a target language from {source}"
+        else:  # clients compare the message
+            unknown = target if source in sources else source
+            raise RequestError(400, f"{unknown[:35]} is not supported")
         raise RequestError(400, f"{message}: this server offers {offered}.")
 
     def detected_directions(
