@@ -5,8 +5,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from transformers import GenerationConfig
-
 from vanilla_transformer.inference.constrained import TermIds
 from vanilla_transformer.inference.engine import Hypothesis, Ids, OnBatch
 from vanilla_transformer.inference.engine_choice import Engines
@@ -168,8 +166,13 @@ class Steps:
         scored = []
         for output, ids, row in zip(outputs, ended, rows, strict=True):
             scores = row[: len(output.hypothesis.tokens)]
-            end = longest if output.given is None else None  # no setting ends a given target
-            scored.append(replace(output, token_scores=_chosen_scores(scores, ids, settings, end)))
+            # Tokens that settings force have the probability 1; no setting ends a given target.
+            if scores and ids[0] == settings.forced_bos_token_id:
+                scores[0] = 0.0
+            can_be_forced = settings.forced_eos_token_id is not None and output.given is None
+            if can_be_forced and len(scores) == longest:
+                scores[-1] = 0.0
+            scored.append(replace(output, token_scores=tuple(scores)))
         return scored
 
     def _ended(self, hypothesis: Hypothesis) -> Ids:
@@ -226,20 +229,3 @@ def _is_cut_off(output: Hypothesis, search: Search) -> bool:
     forced = search.settings.forced_eos_token_id is not None
     ended = output.end is not None and not forced
     return not ended and len(output.ids) >= search.max_new_tokens - forced
-
-
-def _chosen_scores(
-    values: list[float], ids: Ids, settings: GenerationConfig, longest: int | None = None
-) -> tuple[float, ...]:
-    """Returns the scores of tokens; tokens that settings force have the probability 1.
-
-    Args:
-        ids: The tokens, of which the first may be that of `forced_bos_token_id`.
-        longest: Length at which `forced_eos_token_id` puts an end. None: it puts none.
-    """
-    chosen = list(values)
-    if chosen and ids[0] == settings.forced_bos_token_id:
-        chosen[0] = 0.0
-    if settings.forced_eos_token_id is not None and len(chosen) == longest:
-        chosen[-1] = 0.0
-    return tuple(chosen)

@@ -97,7 +97,9 @@ def trim_vocabulary(
     """
     files = [*map(str, keep_for), *map(str, keep_for_target)]
     check_output_directory(str(output_dir), overwrite, [path, *files])
-    _check_texts(files)
+    for file in files:
+        if not any(_read_texts([file])):
+            raise ValueError(f"{file!r} holds no text: leave it out, or give another file.")
     texts = {"source": keep_for, "target": keep_for_target or keep_for}
     model, tokenizer = _load_model_and_tokenizer(path)
     with TemporaryDirectory() as name:
@@ -166,13 +168,6 @@ def grow_vocabulary(
         "cut into: train it.",
         "Logits of old tokens equal the source's for texts that are cut as before.",
     )
-
-
-def _check_texts(files: Iterable[str | Path]) -> None:
-    """Raises a ValueError if a text file holds no text."""
-    for file in files:
-        if not any(_read_texts([file])):
-            raise ValueError(f"{str(file)!r} holds no text: leave it out, or give another file.")
 
 
 def _load_model_and_tokenizer(path: str) -> tuple[Any, Any]:

@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
-from transformers import GenerationConfig
 
 from vanilla_transformer.interop.checkpoint_files import parse_yaml
 from vanilla_transformer.interop.formats import Imported
@@ -112,7 +111,11 @@ def read_marian(
     settings = {"eos_token": "</s>", "unk_token": "<unk>"}
     aligned = align_vocabularies(*words, settings, zero_start=True)  # Marian begins with zeros
     model = build_with_vocabularies(renamed, fields, aligned, changes)
-    _take_search(model.generation_config, next(_read_options_beside(path), {}))
+    beside = next(_read_options_beside(path), {})  # of `marian-decoder`, or of the training
+    beams, exponent = beside.get("beam-size", 0), beside.get("normalize", 0)
+    if isinstance(beams, int) and beams > 1 and isinstance(exponent, int | float):
+        search = {"num_beams": beams, "length_penalty": float(exponent), "early_stopping": True}
+        model.generation_config.update(**search)
     cut = [file for file in files if file.suffix == ".spm"]  # models of SentencePiece cut texts
     tokenizer, about = make_tokenizer(aligned, path.parent, cut or None)
     notes = [*aligned.notes, *about]
@@ -285,9 +288,6 @@ def _name_rules(ties_output: bool) -> Rules:
     }
 
 
-# The search ---------------------------------------------------------------------------------------
-
-
 def _read_options_beside(path: Path) -> Iterator[dict[str, Any]]:
     """Reads the files of options beside a model: of `marian-decoder`, then of the training."""
     for name in (f"{path.name}.decoder.yml", "decoder.yml", f"{path.name}.yml"):
@@ -295,13 +295,6 @@ def _read_options_beside(path: Path) -> Iterator[dict[str, Any]]:
             options = parse_yaml(file.read_bytes(), name, yaml.SafeLoader)
             if isinstance(options, dict):
                 yield options
-
-
-def _take_search(settings: GenerationConfig, options: Mapping[str, Any]) -> None:
-    """Takes over the beams of `marian-decoder`, and the exponent of the length (`normalize`)."""
-    beams, exponent = options.get("beam-size", 0), options.get("normalize", 0)
-    if isinstance(beams, int) and beams > 1 and isinstance(exponent, int | float):
-        settings.update(num_beams=beams, length_penalty=float(exponent), early_stopping=True)
 
 
 # Vocabularies -------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, DatasetDict
-from transformers import TrainingArguments
 from transformers.utils import logging
 
 from vanilla_transformer.batches.mixing import Mixture
@@ -86,7 +85,8 @@ def _load_data(
         logger.warning("There is one training pair: a model can only learn it by heart. Give more.")
     sample = tokenizer_sample(splits["train"], arguments.preparation.tokenizer_sample)
     _warn_of_known_pairs(sample, splits)
-    splits = _used_splits(splits, training)
+    wanted = {"validation": training.do_eval, "test": training.do_predict}
+    splits = DatasetDict({n: rows for n, rows in splits.items() if wanted.get(n) is not False})
     facts = RunFacts.of(
         pairs=len(splits["train"]),
         characters=_count_alphabet(sample),
@@ -108,13 +108,6 @@ def _directory_of(arguments: RunArguments) -> OutputDirectory:
     if directory.overwritten:
         check_lies_elsewhere(_files_of(arguments), directory.folder)
     return directory
-
-
-def _used_splits(splits: DatasetDict, training: TrainingArguments) -> DatasetDict:
-    """Returns the splits without those that the options leave out."""
-    wanted = {"validation": training.do_eval, "test": training.do_predict}
-    used = {name: rows for name, rows in splits.items() if wanted.get(name) is not False}
-    return DatasetDict(used)
 
 
 def _files_of(arguments: RunArguments) -> list[str]:

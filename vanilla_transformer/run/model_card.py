@@ -173,14 +173,11 @@ def _signature_cell(signatures: Mapping[str, Mapping[str, str]], metric: str) ->
 
 def _samples(plan: RunPlan, results: Mapping[str, float]) -> list[str]:
     """Returns a sentence on each split of which only a sample was scored."""
-    sizes = (
-        (name, len(rows), f"{PREFIXES.get(name)}_samples")
-        for name, rows in plan.texts.splits.items()
-    )
+    sizes = {name: len(rows) for name, rows in plan.texts.splits.items()}
     return [
-        f"The {name} scores are those of a sample of {results[key]:,.0f} of the {size:,} texts."
-        for name, size, key in sizes
-        if results.get(key, size) < size
+        f"The {name} scores are those of a sample of {count:,.0f} of the {size:,} texts."
+        for name, size in sizes.items()
+        if (count := results.get(f"{PREFIXES.get(name)}_samples", size)) < size
     ]
 
 

@@ -86,7 +86,9 @@ def make_plan(arguments: RunArguments, loaded: LoadedData) -> RunPlan:
     ]
     search = _plan_search(training, texts.config, texts.settings)
     attention = arguments.model.attn_implementation or default_attention(training)
-    _check_can_be_made(texts.config, attention)
+    with torch.device("meta"):  # an impossible model fails now, not after minutes of encoding
+        trial = VanillaTransformerForConditionalGeneration(deepcopy(texts.config))
+        trial.set_attn_implementation(attention)
     return RunPlan(
         arguments=replace(arguments, training=_resolved_training(arguments, search)),
         loaded=loaded,
@@ -119,13 +121,6 @@ def _resolved_training(arguments: RunArguments, search: Search) -> TokenBudgetTr
         resolved.log_level_replica = "error"
     resolved.metric_for_best_model, resolved.greater_is_better = watched_metric(arguments)
     return resolved
-
-
-def _check_can_be_made(config: VanillaTransformerConfig, attention: str) -> None:
-    """Refuses an impossible model now, not after the data have been encoded for minutes."""
-    with torch.device("meta"):  # without memory for weights
-        trial = VanillaTransformerForConditionalGeneration(deepcopy(config))
-        trial.set_attn_implementation(attention)
 
 
 def _plan_search(
