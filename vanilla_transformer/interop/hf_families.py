@@ -280,7 +280,6 @@ _OPTIONS_OF_T5 = {
 _BOTH_STACKS = {"attention_heads": "num_heads", "ffn_dim": "d_ff"}
 _DROPOUTS = ("dropout", "attention_dropout", "activation_dropout", "final_dropout")
 
-
 _NAMES_OF_T5: Rules = {
     r"shared\.weight": "model.shared.weight",
     r"(encoder|decoder)\.embed_tokens\.weight": r"model.\1.embed_tokens.weight",

@@ -76,7 +76,6 @@ PLACEMENTS = {
 }
 """Placement and type of norms by `transformer-preprocess` and `-postprocess`, without dropout."""
 
-
 _STAND_INS = {
     sign: 0x10F000 + number
     for number, sign in enumerate([*range(0x7F, 0xA0), 0x2028, 0x2029, 0xFFFE, 0xFFFF])

@@ -36,7 +36,6 @@ from vanilla_transformer.weights.sinusoids import SINUSOIDS
 
 _FIRST = re.compile(r"(.*?)encoder\.layers\.0\.self_attn\.in_proj_weight")
 
-
 Positions = tuple[str, tuple[str, ...]]
 """The scheme ("learned", "none" or a name in `SINUSOIDS`) and the names of the stored tables: one
 for both sides, or one for each; of sinusoids, there may be none."""

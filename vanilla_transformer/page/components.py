@@ -91,10 +91,8 @@ class Components:
 
     def _make_alignment(self, model: PageModel) -> None:
         layer, head = aligning_head(model)
-        layers, heads = (
-            layer_choices(model.heads, "Cross-attention"),
-            alignment_heads(model.heads, layer),
-        )
+        layers = layer_choices(model.heads, "Cross-attention")
+        heads = alignment_heads(model.heads, layer)
         with gr.Row():
             self.align_layer = gr.Dropdown(
                 layers, value=layer, label="Layer", min_width=120, elem_id="align-layer"

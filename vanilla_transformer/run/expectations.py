@@ -39,7 +39,6 @@ REACHED = (
 )
 """Trainings of program texts from English, on one core; docs/sizing.md shows them as a table."""
 
-
 _EPOCHS_APART, _PAIRS_APART, _WIDTHS_APART = 1.5, 2.5, 1.25
 """Largest factors between the epochs, pairs and width of a run and those of the quoted training.
 

@@ -14,7 +14,6 @@ from vanilla_transformer.serving.monitoring import log_event
 CLIENT_GONE = 499
 """Status in the logs and metrics of a request whose client went away; nobody receives it."""
 
-
 _TEXT_LIMIT = "Invalid request: request ({value} {name}) exceeds text limit ({most} {name})"
 """The sentence of LibreTranslate, for texts that are too long or too many."""
 FIELD_LIMIT = "`{name}` is {value}: this server takes at most {most}."

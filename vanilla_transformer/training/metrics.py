@@ -34,7 +34,6 @@ _MOST_RESAMPLES, _LEAST_RESAMPLES = 1000, 100  # sacrebleu's number, and a tenth
 _RESAMPLED_TEXTS = 10**7
 """Texts of all resamples together: sacrebleu holds up to 72 bytes for each in memory."""
 
-
 _OF_SPACED_SCRIPTS = frozenset(("13a", "intl", "zh"))  # tokenizers; zh is 13a for other letters
 _TOKENIZERS = {"Hans": "zh", "Hant": "zh", "Hani": "zh", "Jpan": "ja-mecab", "Kore": "ko-mecab"}
 
