@@ -380,7 +380,7 @@ def test_a_damaged_file_is_refused_by_its_name_or_written(suffix):
         document.write(outputs, "de")
 
 
-PLACEHOLDER = re.compile(r"\{\w+\}|%\d?\$?[a-z]|%1")
+PLACEHOLDER = re.compile(r"\{[:\w]*\}|~[AS]|%\d?\$?[a-z]|%1")
 
 
 def reordered(text):
@@ -481,6 +481,25 @@ def test_values_in_tags_stay_in_their_order(changing, name, frame, text):
     assert translated.written == [None] * len(translated.untranslated) or order(
         translated.content.decode()
     ) == order(frame.format(text, text))
+
+
+@pytest.mark.parametrize(
+    ("flag", "text"),
+    [
+        ("lisp-format", "Copy ~A to ~S now"),
+        ("scheme-format", "~A files of ~S"),
+        ("rust-format", "{} files of {:x} now"),
+        ("python-brace-format", "Copy {:d} files to {}"),
+        ("lua-format", "%q of %s"),
+    ],
+)
+def test_values_without_numbers_stay_in_their_order(changing, flag, text):
+    message = f'#, {flag}\nmsgid "{text}"\nmsgstr ""\n'
+    (written,) = translate_document(changing, read_document("a.po", message.encode())).written
+    orders = [
+        re.findall(r"~\w|\{\S*\}|%\w", side) for side in (text, written.plain if written else text)
+    ]
+    assert orders[0] == orders[1]
 
 
 @pytest.mark.parametrize(

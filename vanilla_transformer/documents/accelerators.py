@@ -22,7 +22,7 @@ _MARK = regex.compile(
     r"|(?<![\w_])_(?=(?:\p{L}\p{Ll}*|OK)\b)|(?<=\b\p{Lu}\p{Ll}*)_(?=\p{Ll})"
 )
 # No accelerator of 9,400 in translated programs stands there, but names such as `_private` do.
-_QUOTED = regex.compile(r"(?:[`\"\p{Pi}.=]|(?<!\p{L})')\Z")
+_QUOTED = regex.compile(r"(?:[`\"\p{Pi}.=~]|(?<!\p{L})')\Z")
 _INNER = regex.compile(r"(?<=\s)_\p{Ll}")
 _LONGEST_LABEL = 80  # characters, chosen without a measurement: no longer text has an accelerator
 _SHORTEST_WORD = 3  # letters on both sides of an `&` that may mean "and"

@@ -137,13 +137,13 @@ class Copies:
         """Compares the kept parts of a source, which may have flags, and of an output."""
         texts = [source[slice(*span)] for span in kept]
         matches = find_patterns(output, texts, flags=flags)
-        in_output = _spans_in_output(texts, output, [span for span, _ in matches])
+        in_output = _spans_in_output(texts, output, [span for span, _ in matches], flags)
         written = [output[slice(*span)] for span in in_output]
         # Where one side writes %s for the %1$s of the other side, numbers do not count.
         is_numbered = {have_numbers(texts), have_numbers(written)} != {False, True}
         parts = _parts_of(kept, texts, is_numbered)
         output_parts = _parts_of(in_output, written, is_numbered)
-        found, spare = _found_and_spare(source, parts, output, output_parts, dict(matches))
+        found, spare = _found_and_spare(source, parts, output, output_parts, dict(matches), flags)
         missing = Counter(part.form for part in parts) - Counter(part.form for part in found)
         left = sorted((part for part in parts if part.form not in missing), key=_Part.order)
         pairs = list[tuple[SourceSpan, OutputSpan]]()
@@ -178,10 +178,12 @@ def _parts_of(spans: Sequence[Span], texts: Sequence[str], is_numbered: bool) ->
     return list(map(_Part, spans, texts, (normalized_part(text, is_numbered) for text in texts)))
 
 
-def _spans_in_output(parts: Sequence[str], output: str, code: Sequence[Span]) -> list[Span]:
+def _spans_in_output(
+    parts: Sequence[str], output: str, code: Sequence[Span], flags: frozenset[str]
+) -> list[Span]:
     """Finds the parts of an output that its source has too, beside those that look like code."""
     # Unknown characters, and matches of patterns of the user.
-    others = [part for part in dict.fromkeys(parts) if not pattern_of(part)]
+    others = [part for part in dict.fromkeys(parts) if not pattern_of(part, flags)]
     copies = (regex.finditer(regex.escape(part), output, overlapped=True) for part in others)
     spans = [*code, *(copy.span() for copy in chain.from_iterable(copies))]
     # A percent sign beside a placeholder is a part of it only where it is one in the source.
@@ -200,9 +202,10 @@ def _found_and_spare(
     output: str,
     output_parts: Sequence[_Part],
     patterns: Mapping[Span, Pattern],
+    flags: frozenset[str],
 ) -> tuple[list[_Part], list[Spare]]:
     """Divides the parts of an output into those that the source has and spare ones."""
-    of_source = {pattern for part in parts if (pattern := pattern_of(part.text))}
+    of_source = {pattern for part in parts if (pattern := pattern_of(part.text, flags))}
     remaining = Counter(part.form for part in parts)
     extra = Counter(part.form for part in output_parts if part.form in remaining) - remaining
     found, spare = list[_Part](), list[Spare]()
@@ -220,7 +223,7 @@ def _found_and_spare(
             continue  # the percent sign of a number, or of a part that may stand for one
         elif extra[form]:  # a copy too many
             extra[form] -= 1
-            spare.append(Spare(span, is_repeated or may_not_repeat(text)))
+            spare.append(Spare(span, is_repeated or may_not_repeat(pattern_of(text, flags))))
         elif pattern and is_invented(text, pattern, source, of_source):  # it is not the source's
             spare.append(Spare(span, must_go=True))
         elif pattern in of_source:  # it may be another spelling of a missing part

@@ -252,6 +252,11 @@ PATTERNS: Sequence[Pattern] = (
 """All patterns; where two parts overlap, the part of the earlier pattern counts."""
 
 
+_LIKE_C = frozenset(
+    "awk c d elisp go javascript librep lua modula2 objc perl php sh-printf tcl".split()  # noqa: SIM905
+)
+
+
 def _strict(space: str) -> dict[str, str]:
     """Returns the expressions of placeholders by the flags of messages in which they count.
 
@@ -261,16 +266,26 @@ def _strict(space: str) -> dict[str, str]:
         space: " " if `% d` is a placeholder, or "".
     """
     printf = (  # "% d files" has a placeholder, "50% off" has none
-        rf"{_NAMED}|(?:%%(?=%[^%]))?%(?! \p{{Latin}}{{2}})(?:\d+\$)?[-+{space}#0']*{SIZE}Z?"
-        r"(?:[diouxXeEfFgGaAcrspnm@]|<\w+>)(?:\s?%%)?|%%"
+        rf"{_NAMED}|(?:%%(?=%[^%]))?%(?! \p{{Latin}}{{2}})(?:\d+\$|\[\d+\])?"
+        rf"(?:[-+{space}#0'I]|'[^\w\s%'](?=\d))*(?:q[+#]*)?{SIZE}Z?(?:[a-zA-Z@]|<\w+>)"
+        r"(?:\s?%%)?|%%"
     )
+    braces = r"\{\{[^{}]*\}\}|\{\{|\}\}|\{(?:[^{}]|\{[^{}]*\})*\}"
+    of_lisp = r"~(?:[+-]?\d+|'.|[vV#]|,)*+[:@]*+(?:/[^/\s]*/|[^\W\d]|[^\w\s/])"
     return {
-        **dict.fromkeys(("c", "objc", "perl", "php"), printf),
+        **dict.fromkeys(_LIKE_C, printf),
         "python": rf"%\({_NAME}\)[-+{space}#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]|{printf}",
+        **dict.fromkeys(("gcc-internal", "gfc-internal"), rf"%[<>'{{}}]|{printf}"),
+        "java-printf": rf"%(?:\d+\$|<)?[-+{space}#0,(]*\d*(?:\.\d+)?(?:[tT]?[a-zA-Z])|%%",
+        "boost": rf"%\d+%|%\|[^|\s]+\||{printf}",
+        "object-pascal": r"%(?:(?:\d+|\*)?:)?-?(?:\d+|\*)?(?:\.(?:\d+|\*))?[a-zA-Z]|%%",
         **dict.fromkeys(("qt", "qt-plural"), r"%L?\d{1,2}|%L?n(?!\w)"),
-        "kde": r"%\d{1,2}",
-        "python-brace": r"\{\{[^{}]*\}\}|\{\{|\}\}|\{[^{}]*\}",
+        **dict.fromkeys(("kde", "kde-kuit"), r"%\d{1,2}"),
+        **dict.fromkeys(("smalltalk", "ycp"), r"%\d|%%"),
+        **dict.fromkeys(("csharp", "python-brace", "rust"), braces),
         "java": r"\{(?:[^{}]|\{[^{}]*\})*\}",
+        "sh": rf"\$(?:{_NAME}|\{{[^{{}}]*\}})",
+        **dict.fromkeys(("lisp", "scheme"), of_lisp),
     }
 
 
@@ -317,7 +332,7 @@ def find_patterns(
     taken: set[int] = set()
     has_space = source_parts is None or any("% " in part for part in source_parts)
     source_parts = source_parts or ()
-    patterns, refused = _patterns_for(flags, has_space) if flags else (PATTERNS, ())
+    patterns, refused = _patterns_for(flags, has_space)
     for pattern in patterns:
         if pattern.signs and not any(map(text.__contains__, pattern.signs)):
             continue
@@ -339,17 +354,16 @@ def find_patterns(
     return sorted(found, key=lambda pair: pair[0])
 
 
-def pattern_of(part: str) -> Pattern | None:
-    """Returns the pattern that matches the whole of a text, or None."""
-    return next((one for one in PATTERNS if _compiled(one.expression).fullmatch(part)), None)
+def pattern_of(part: str, flags: frozenset[str] = frozenset()) -> Pattern | None:
+    """Returns the pattern that matches the whole of a text, which may have flags, or None."""
+    patterns, _ = _patterns_for(flags, True)
+    return next((one for one in patterns if _compiled(one.expression).fullmatch(part)), None)
 
 
-def may_not_repeat(part: str) -> bool:
-    """Returns whether a translation never repeats a part. It may repeat addresses and `$1`."""
-    pattern = pattern_of(part)
-    return pattern is not None and (
-        pattern.is_unambiguous or pattern.kind in ("path", "option", "emoji")
-    )
+def may_not_repeat(pattern: Pattern | None) -> bool:
+    """Returns whether no translation repeats a part. It may repeat addresses and `$1`."""
+    is_code = pattern and (pattern.is_unambiguous or pattern.kind in ("path", "option", "emoji"))
+    return bool(is_code)
 
 
 def is_invented(part: str, pattern: Pattern, source: str, of_source: Collection[Pattern]) -> bool:

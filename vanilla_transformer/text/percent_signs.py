@@ -42,7 +42,7 @@ def edits_to_double_percents(
 
 def _doubles(part: str) -> bool:
     """Returns whether a text with this part writes a percent sign as `%%`."""
-    is_of_printf = part != "{}" and PRINTF_PART.fullmatch(part)
+    is_of_printf = part[0] == "%" and PRINTF_PART.fullmatch(part)
     return "%%" in part or part.startswith(("%(", "%<")) or bool(is_of_printf)
 
 

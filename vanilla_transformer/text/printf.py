@@ -8,13 +8,14 @@ import regex
 from vanilla_transformer.text.edits import Edit, OutputSpan, SourceSpan, Span
 
 # A conversion is %, flags, a width and a size, and a letter.
-SIZE = r"(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[zjtLq])?"
+SIZE = r"(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*))?(?:hh?|ll?|w(?:f?\d+)?|[zjtLqv])?"
 FLAGS = r"[-+#0]*(?:'(?=[\d.]*[diufg]))?"
 _POSITION = regex.compile(r"%(\d+)\$")
 BY_NUMBER = regex.compile(r"(?<=\p{Nd}\s?)%%|%%(?=\p{Nd})")
-# `{}` also stands for the next one of several values.
+# `{}`, `{:x}` and Lisp's `~A` also stand for the next one of several values.
 PRINTF_PART = regex.compile(
-    rf"(?:%%)?(%(?:\d+\$)?(?:{FLAGS}| ){SIZE}(?:[a-zA-Z@]|<\w+>))(?:\s?%%)?|\{{\}}"
+    rf"(?:%%)?(%(?:\d+\$)?(?:[-+#0'Iq,(]*|'.| ){SIZE}(?:[a-zA-Z@]|<\w+>))(?:\s?%%)?"
+    r"|\{(?::[^{}]*)?\}|~[^~%&]+"
 )
 
 
@@ -54,11 +55,11 @@ def have_numbers(parts: Iterable[str]) -> bool | None:
 
 
 def can_be_numbered(part: str) -> bool:
-    """Returns whether a part is a placeholder of printf for one of several values.
+    """Returns whether a part is a placeholder, such as `%s`, for one of several values.
 
     `%m` is none: it is the message of errno.
     """
-    return part != "{}" and not part.endswith("m") and bool(PRINTF_PART.fullmatch(part))
+    return not part.endswith("m") and bool(PRINTF_PART.fullmatch(part))
 
 
 def takes_next_value(part: str) -> bool:

@@ -68,7 +68,7 @@ export function keptSpans(text, unknown = []) {
 
 const patternOf = (part) => PATTERNS.find((row) => row.whole.test(part));
 const mayNotRepeat = ({ isUnambiguous, kind } = {}) => isUnambiguous || ["path", "option", "emoji"].includes(kind);
-const canBeNumbered = (part) => part !== "{}" && !part.endsWith("m") && PRINTF_PART.test(part);
+const canBeNumbered = (part) => !part.endsWith("m") && PRINTF_PART.test(part);
 
 function haveNumbers(parts) {  // undefined: only some are
   const found = new Set(parts.filter((part) => PRINTF_PART.test(part)).map((part) => POSITION.test(part)));
@@ -131,7 +131,7 @@ export function withDoubledSigns(source, spans, output) {
   const parts = spans.map((span) => cut(source, span));
   const signsOutside = (text, parts) => spansIn(text, /%/g).filter((span) => !meets(span, parts));
   const doublesPercent = (part) =>
-    part.includes("%%") || /^%[(<]/.test(part) || (part !== "{}" && PRINTF_PART.test(part));
+    part.includes("%%") || /^%[(<]/.test(part) || (part[0] === "%" && PRINTF_PART.test(part));
   if (!output.includes("%") || !parts.some(doublesPercent) || signsOutside(source, spans).length) return output;
   const others = findParts(output, parts).filter(
     (span) => parts.includes(cut(output, span)) || !isAt(SHARE, output, span));
