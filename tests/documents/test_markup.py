@@ -12,7 +12,7 @@ from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
 from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.token_links import TokenLinks
 
-_TAG = re.compile(r"<(/?)(\w+)(/?)>")
+_TAG = re.compile(r"<(/?)(?!br>)(\w+)(/?)>")
 
 
 def parse(source):
@@ -115,6 +115,26 @@ def test_tags_are_where_the_alignment_puts_them(source, pairs, expected):
         assert place_tags(marked, output, links).write() == expected
         return
     assert placed(source, output, pairs) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "pairs", "expected"),
+    [
+        ("one two <x/>\nthree four", (0, 2, 3, 3), "eins zwei<x/>\ndrei vier"),
+        ("one two\n<x/>three four", (0, 0, 1, 3), "eins zwei\n<x/>drei vier"),
+        ("one <b>two</b>\nthree four", (0, 0, 1, 3), "eins <b>zwei</b>\ndrei vier"),
+        ("one two\t<b>three</b> four", (0, 2, 3, 3), "eins zwei\t<b>drei</b> vier"),
+        ("one<br><b>two</b> three", (1, 2, 2), "eins<br><b>zwei</b> drei"),
+        ("one\n<x/>\ntwo <y/>\n\n<z/> six", (1, 0, 0), "eins\n<x/>\nzwei<y/>\n\n<z/>sechs"),
+        ("<b>one\ntwo</b> <x/>\nsix", (2, 2, 0), "<b>eins\nzwei</b><x/>\nsechs"),
+    ],
+)
+def test_no_tag_leaves_its_line(source, pairs, expected):
+    marked, output = parse(source), re.sub("<[^r]+?>", "", expected)
+    spans = [
+        [found.span() for found in re.finditer("[a-z]{3,}", t)] for t in (marked.plain, output)
+    ]
+    assert place_tags(marked, output, TokenLinks(*spans, pairs)).write() == expected
 
 
 @pytest.mark.parametrize(

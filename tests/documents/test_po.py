@@ -205,6 +205,21 @@ def test_the_header_alone_tells_the_encoding(header, message):
         assert document.write([None for _ in document.texts]).decode() == f"\ufeff{file}"
 
 
+@pytest.mark.parametrize(
+    ("charset", "escapes", "text"),
+    [
+        ("ISO-8859-1", r"caf\351 \xdfa", "caf\xe9 \xdfa"),
+        ("ISO-8859-1", r"\303\251", "\xc3\xa9"),
+        ("EUC-JP", r"\244\242 \"a\"", '\u3042 "a"'),
+        ("Shift_JIS", "\u8868\\202\\240", "\u8868\u3042"),
+    ],
+)
+def test_escapes_are_bytes_of_the_encoding_of_the_file(charset, escapes, text):
+    content = HEADER.format("de", charset) + f'msgid "{escapes}"\nmsgstr ""\n'
+    (row,) = read_document("a.po", content.encode(charset)).texts
+    assert row.marked.plain == text
+
+
 @pytest.mark.parametrize("escape", [r"\x80", r"\377", r"\xc3"])
 @pytest.mark.parametrize(
     "message", ['msgid "a {} b"\nmsgstr "{}"', '#, fuzzy\nmsgid "a b"\nmsgstr "a {}{}"']

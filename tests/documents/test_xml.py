@@ -213,6 +213,15 @@ def test_segments_without_a_translation_are_translated_beside_others(sources, ta
     assert [pair[:2] for pair in document.pairs] == pairs
 
 
+def test_a_lacking_segment_stands_behind_the_one_before_it():
+    sources, target = "\n ".join(MRK.format(n, "ab"[n % 2]) for n in range(4)), MRK.format(0, "X")
+    unit = "<source>x</source><seg-source>{}</seg-source><target>{}</target>"
+    content = f"<xliff><trans-unit>{unit}</trans-unit></xliff>".format(sources, target)
+    written = in_capitals(read_document("a.xlf", content.encode())).decode()
+    assert f"{sources.upper()}<".replace(">A<", ">X<", 1) in f"{written.upper()}<"
+    assert read_document("a.xlf", written.encode()).texts == []
+
+
 @pytest.mark.parametrize("state", [' approved="yes"', ' translate="no"'])
 def test_segments_of_a_finished_unit_stay_empty(state):
     rows = MRK.format(0, "a") + MRK.format(1, "b"), MRK.format(0, "A") + MRK.format(1, "")
@@ -233,7 +242,10 @@ def test_pairs_of_segments():
 @pytest.mark.parametrize(
     ("sources", "targets", "written", "pairs", "is_named"),
     [
-        ({0: "a", 1: "b"}, {0: "X"}, "X", [("a", "X")], True),
+        ({0: "a", 1: "b"}, {0: "X"}, "XB", [("a", "X")], False),
+        ({0: "a", 1: "b", 2: "c"}, {0: "X", 2: "Z"}, "XBZ", [("a", "X"), ("c", "Z")], False),
+        ({0: "a", 1: "b", 2: "c", 3: "1"}, {0: "X", 1: ""}, "XBC", [("a", "X")], False),
+        ({0: "a", 1: "b"}, {1: "Y"}, "Y", [("b", "Y")], True),
         ({0: "a", 1: "b"}, {0: "X", 2: ""}, "X", [("a", "X")], True),
         ({0: "a"}, {0: "X", 1: "Y"}, "XY", [("a", "X")], False),
         ({0: "a", 1: "b", 2: "c"}, {2: "Z", 1: ""}, "ZB", [("c", "Z")], True),

@@ -1,7 +1,8 @@
 """Inline markup: tags leave a text for its translation, and return where the alignment puts them.
 
 A pair of tags goes around the translation of the text that it encloses, an empty tag between the
-translations of the texts before it and behind it. Pairs stay nested, and no tag breaks up a word.
+translations of the texts before it and behind it. Pairs stay nested, and no tag breaks up a word
+or leaves its line.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -21,6 +22,7 @@ from vanilla_transformer.text.edits import Span, stripped
 from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.text.words import word_borders
 
+_BREAK = regex.compile(r"[\t\n\r]|<[bB][rR]\s*/?>")
 _CLOSING = regex.compile(r"[\s\p{Pe}\p{Pf}\p{Po}]")
 _SPACED_PUNCTUATION = frozenset("!?:;\u00ab\u00bb")  # French puts a space between these and a word
 
@@ -98,6 +100,12 @@ def _in_order(root: _Node) -> Iterator[tuple[int, int]]:
         todo += reversed(item.children)
 
 
+def _lines(text: str) -> list[Span]:
+    """Returns the spans of the lines of a text."""
+    breaks = [(0, 0), *(found.span() for found in _BREAK.finditer(text)), (len(text), 0)]
+    return [(begin, end) for (_, begin), (end, _) in pairwise(breaks)]
+
+
 class _Placement:
     """Places tags in one output.
 
@@ -111,6 +119,9 @@ class _Placement:
         self.source_words = sorted({0, *word_borders(self.source)})
         between = (stripped(self.source, span) for span in pairwise(self.tag_positions))
         self.aligned = AlignedWords(self.source, self.output, links, between)
+        lines = _lines(self.source), _lines(self.output)
+        equal = [*zip(*lines, strict=True)] if len(lines[0]) == len(lines[1]) else []
+        self.lines = equal or [((0, len(self.source)), (0, len(self.output)))]
         self.copies: dict[int, int] = {}  # the unit that is a word of the source, by its begin
 
     def place(self, root: _Node) -> None:
@@ -118,28 +129,48 @@ class _Placement:
         aligned, todo = self.aligned, [root]
         while todo:
             parent = todo.pop()
-            is_free = np.zeros(len(aligned.units), bool)
-            low = bisect_left(aligned.starts, parent.start)
-            is_free[low : bisect_right(aligned.stops, parent.stop)] = True
-            taken: list[Span] = []
+            is_free, taken = self._is_within(parent), list[Span]()
             pairs = [node for node in parent.children if node.last]
             for find in (self._span, self._nearest):
                 for node in pairs:
-                    if not node.stop and (span := find(node, parent, is_free)):
+                    frame = self._frame(node, parent)
+                    is_near = is_free & self._is_within(frame)
+                    if not node.stop and (span := find(node, frame, is_near)):
                         node.start, node.stop = span
                         insort(taken, span)
                         first = bisect_right(aligned.stops, node.start)
                         is_free[first : bisect_left(aligned.starts, node.stop)] = False
             for node in parent.children:
                 if not node.stop:
-                    copy = None if node.last else self._copy(node, is_free)
-                    start = copy[0] if copy else self._gap(node.begin, parent)
+                    frame = self._frame(node, parent)
+                    is_near = is_free & self._is_within(frame)
+                    copy = None if node.last else self._copy(node, is_near)
+                    start = copy[0] if copy else self._gap(node.begin, frame)
                     before = bisect_left(taken, (start, 0)) - 1
                     if before >= 0 and start < taken[before][1]:
                         start = taken[before][1]
                     node.start = node.stop = start
             todo += pairs
             parent.children.sort(key=lambda node: (node.start, node.stop))
+
+    def _is_within(self, parent: _Node) -> NDArray[np.bool_]:
+        """Returns whether each unit is in the span of a node."""
+        is_within = np.zeros(len(self.aligned.units), bool)
+        low = bisect_left(self.aligned.starts, parent.start)
+        is_within[low : bisect_right(self.aligned.stops, parent.stop)] = True
+        return is_within
+
+    def _frame(self, node: _Node, parent: _Node) -> _Node:
+        """Returns the part of a parent that is in the lines of a node."""
+        lines = [(own, other) for own, other in self.lines if own[1] >= node.begin]
+        first, start = (span[0] for span in lines[0])
+        last, stop = next(
+            (own[1], other[1]) for own, other in reversed(lines) if own[0] <= max(node.end, first)
+        )
+        begin, end = stripped(self.source, (max(first, parent.begin), min(last, parent.end)))
+        start, stop = (min(max(place, parent.start), parent.stop) for place in (start, stop))
+        start, stop = stripped(self.output, (start, stop))
+        return _Node([], begin, end, start=start, stop=stop)
 
     def _span(self, node: _Node, parent: _Node, is_free: NDArray[np.bool_]) -> Span | None:
         """Returns the span of the output for a pair of tags. None: nothing is linked with the pair.

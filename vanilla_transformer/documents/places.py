@@ -150,7 +150,7 @@ class FileTemplate(Document):
         edits: list[Edit] = []
         for place, output in zip(self._places, outputs, strict=True):
             first = len(edits)
-            while first and edits[first - 1].begin >= place.begin:
+            while first and edits[first - 1].end > place.begin:
                 first -= 1  # it lies within a tag of this place
             inner = edits[first:]
             if output and output.part is not None:

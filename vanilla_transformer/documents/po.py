@@ -39,6 +39,7 @@ _COUNTED = range(200)  # the rules of all languages repeat after 100 numbers
 _LANGUAGE = re.compile(_FIELD + r'Language:[ \t]*([^\s"\\]*)[ \t]*(?=\\n)')
 _WRITTEN = dict(zip('"\\\a\b\t\n\v\f\r', '"\\abtnvfr', strict=True))
 _NO_TEXT = re.compile("[\udc80-\udcff]")  # bytes that are no characters
+_ESCAPES = re.compile(r"(?:\\(?:[0-7]{1,3}|x[0-9a-fA-F]*))+|\\.", re.ASCII)
 _SPECIAL = re.compile(r'["\\\x00-\x1f\x7f]')
 
 
@@ -49,6 +50,9 @@ def _strings_of(text: str) -> str:
         for line in (["", *lines] if len(lines) > 1 else lines or [""])
     ]
     return "\n".join(f'"{line}"' for line in written)
+
+
+_Row = tuple[Span, str, str, str]  # as `_translations` yields it
 
 
 class PoFile(FileTemplate):
@@ -69,8 +73,9 @@ class PoFile(FileTemplate):
         rule, language = _PLURALS.search(_text_of(header)), _LANGUAGE.search(header)
         forms = list(map(c2py(rule[1] if rule else "n != 1"), _COUNTED))
         while match := _MESSAGE.match(source, position):
-            places += _places(match, forms, self._line_break)
-            self.pairs += _pairs(match, forms)
+            rows = list(_translations(match, forms, encoding))
+            places += _places(match, rows, self._line_break)
+            self.pairs += _pairs(match, rows)
             position = match.end()
         wrong = _TOKENS.match(source, position).end()  # it also matches the empty string
         if not re.compile(_SPACE, re.VERBOSE).fullmatch(source, position):
@@ -116,12 +121,12 @@ class _Form(Place):
         return apply_edits(file, edits, self.begin, self.end)
 
 
-def _places(message: re.Match[str], forms: Sequence[int], line_break: str) -> Iterator[Place]:
+def _places(message: re.Match[str], rows: Sequence[_Row], line_break: str) -> Iterator[Place]:
     """Yields the translations of a message that are empty or fuzzy."""
     flags, context = _flags_of(message), _text_of(message["context"] or "")
     fields = {"flags": flags, "rewrites": True, "message": message, "line_break": line_break}
     first = begin = message.start("comments")
-    for (start, end), source, target, form in _translations(message, forms):
+    for (start, end), source, target, form in rows:
         if not target or "fuzzy" in flags:
             own = {"context": context + form, "begins": begin == first, "before": start - begin}
             for place in _Form.find((begin, end), split_text(source), **own, **fields):
@@ -129,22 +134,20 @@ def _places(message: re.Match[str], forms: Sequence[int], line_break: str) -> It
                 begin = end
 
 
-def _pairs(message: re.Match[str], forms: Sequence[int]) -> Iterator[Pair]:
+def _pairs(message: re.Match[str], rows: Sequence[_Row]) -> Iterator[Pair]:
     """Yields the translations of a message; a fuzzy one belongs to the former source."""
     flags, context = _flags_of(message), _text_of(message["context"] or "")
     if "fuzzy" not in flags:
         quote = "''" if "java-format" in flags else "'"  # as the texts of a document have it
-        for _, source, target, form in _translations(message, forms):
+        for _, source, target, form in rows:
             source, target = (text.replace(quote, "'") for text in (source, target))
             yield Pair(source, target, context + form)
     elif (former := _FORMER.search(_comments_of("|", message))) and not message["plural"]:
-        for _, _, target, _ in _translations(message, forms):
+        for _, _, target, _ in rows:
             yield Pair(_text_of(former[1]), target, is_doubtful=True)
 
 
-def _translations(
-    message: re.Match[str], forms: Sequence[int]
-) -> Iterator[tuple[Span, str, str, str]]:
+def _translations(message: re.Match[str], forms: Sequence[int], encoding: str) -> Iterator[_Row]:
     """Yields the span of each translation of a message, its source, its text, and its form.
 
     A translation is left out if it or its source has escapes of bytes that are no text.
@@ -173,7 +176,7 @@ def _translations(
         is_usual = has_two_sources and numbers in ([1], others or [*_COUNTED])
         form = "" if is_usual else str(numbers)
         begin, end = (message.start("targets") + position for position in target.span(2))
-        texts = _text_of(message[source]), _text_of(target[2])
+        texts = _text_of(message[source], encoding), _text_of(target[2], encoding)
         if not any(map(_NO_TEXT.search, texts)):
             yield (begin, end), *texts, form
 
@@ -216,7 +219,9 @@ def _comment_edits(message: re.Match[str], is_doubtful: bool) -> Iterator[Edit]:
             yield Edit(comment.start(), comment.end(2), f"#, {left}")
 
 
-def _text_of(strings: str) -> str:
-    """Returns the text of strings in quotes."""
+def _text_of(strings: str, encoding: str = "utf-8") -> str:
+    """Returns the text of strings in quotes, whose escapes are those of C."""
     written = "".join(part[1:-1] for part in re.findall(_STRING, strings))
-    return codecs.escape_decode(written.encode())[0].decode("utf-8", "surrogateescape")  # as C does
+    return _ESCAPES.sub(
+        lambda found: codecs.escape_decode(found[0])[0].decode(encoding, "surrogateescape"), written
+    )

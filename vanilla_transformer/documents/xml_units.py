@@ -2,7 +2,7 @@
 
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -25,7 +25,7 @@ class UnitReader:
 
     Attributes:
         pairs: The texts that are translated already.
-        left: The locations of units that stay, since their targets lack segments.
+        left: The locations of units that stay, since their targets lack the first segment.
     """
 
     def __init__(self, reader: BlockReader) -> None:
@@ -46,10 +46,13 @@ class UnitReader:
             return
         sources, targets = _segments_of(source), _segments_of(target)
         pairs = [(sources[key], segment) for key, segment in targets.items() if key in sources]
-        empty = [] if is_approved else [pair for pair in pairs if not pair[1].has_content]
         if targets and sources.keys() - targets.keys() and not is_approved:
-            line = self._source.count("\n", 0, unit.begin) + 1
-            self.left.append(f"line {line} (segments that the target lacks)")
+            if targets.keys() <= sources.keys() and next(iter(targets)) == next(iter(sources)):
+                pairs = [*self._with_lacking(target, sources, targets)]
+            else:
+                line = self._source.count("\n", 0, unit.begin) + 1
+                self.left.append(f"line {line} (segments that the target lacks)")
+        empty = [] if is_approved else [pair for pair in pairs if not pair[1].has_content]
         if not empty and (not sources or not targets or sources.keys() == targets.keys()):
             pairs = [(source, target)]
         yield from self._places_in(unit, target, empty)
@@ -60,6 +63,18 @@ class UnitReader:
         before = self._source[unit.inside : source.begin]
         tag, at = f"{before[len(before.rstrip()) :]}<{source.prefix}{self._target}>", source.end
         return Element(self._target, source.prefix, tag, "", at, at, at, at)
+
+    def _with_lacking(
+        self, target: Element, sources: Mapping[str, Element], targets: Mapping[str, Element]
+    ) -> Iterator[tuple[Element, Element]]:
+        """Yields the segments of a source with those of the target, and new ones behind them."""
+        at, end = target.inside, 0
+        for key, source in sources.items():
+            space = self._source[end or source.begin : source.begin]
+            new = Element("mrk", source.prefix, space + source.tag, "", at, at, at, at)
+            segment = targets.get(key, new)
+            yield source, segment
+            at, end = segment.end, source.end
 
     def _places_in(
         self, unit: Element, target: Element, pairs: Sequence[tuple[Element, Element]]
