@@ -12,7 +12,6 @@ from vanilla_transformer.documents.marked_text import (
     TAG_SIGN,
     TAG_SIGNS,
     Item,
-    MarkedText,
     Tag,
     has_letters,
     join_codes,
@@ -85,18 +84,11 @@ def _places(tokens: list[Token]) -> Iterator[Place]:
     meant = {html.unescape(reference): reference for reference in references}
     written = {ord(sign): text for sign, text in meant.items() if len(sign) == 1 and sign != " "}
     signs = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", **written}
-    marked = marked if texts[0].kind == "pre" else _collapsed(marked)
+    if texts[0].kind != "pre":  # an image or `code` keeps the spaces on both sides
+        coded = _WHITE_SPACE.sub(" ", JOINED_LINES.sub("", marked.coded))
+        marked = marked.with_coded(_SECOND_SPACE.sub("", coded))
     begin, end = tokens[0].begin, tokens[-1].begin + len(tokens[-1].text)
     yield Place(marked, begin=begin, end=end, escape=lambda text: text.translate(signs))
-
-
-def _collapsed(marked: MarkedText) -> MarkedText:
-    """Returns a text with one space for white space, also if a tag of a pair parts it.
-
-    An image or `code` keeps the spaces on both sides.
-    """
-    coded = _WHITE_SPACE.sub(" ", JOINED_LINES.sub("", marked.coded))
-    return marked.with_coded(_SECOND_SPACE.sub("", coded))
 
 
 def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Token]:

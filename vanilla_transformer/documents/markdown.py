@@ -15,13 +15,7 @@ from vanilla_transformer.documents.markdown_writing import (
     as_cell,
     markup_of,
 )
-from vanilla_transformer.documents.marked_text import (
-    Item,
-    MarkedText,
-    Tag,
-    TagKind,
-    join_codes,
-)
+from vanilla_transformer.documents.marked_text import Item, MarkedText, Tag, TagKind, join_codes
 from vanilla_transformer.documents.places import LINE_BREAK, Place
 from vanilla_transformer.documents.tags import HTML, split_tags
 from vanilla_transformer.extras import optional_packages

@@ -22,7 +22,7 @@ from vanilla_transformer.text.edits import Span, stripped
 from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.text.words import word_borders
 
-_BREAK = regex.compile(r"[\t\n\r]|<[bB][rR]\s*/?>")
+_BREAK = regex.compile(r"[\t\n\r]|<[bB][rR]\s*/?>|\Z")
 _CLOSING = regex.compile(r"[\s\p{Pe}\p{Pf}\p{Po}]")
 _SPACED_PUNCTUATION = frozenset("!?:;\u00ab\u00bb")  # French puts a space between these and a word
 
@@ -33,7 +33,7 @@ def place_tags(marked: MarkedText, output: str, links: TokenLinks) -> TextTransl
         return TextTranslation(output, marked.tags, marked.edges)
     root = _tree(marked)
     root.start, root.stop = stripped(output, (0, len(output)))
-    _Placement(marked, output, links).place(root)
+    _Placement(marked, output, links).place(_lines_of(root, marked.plain, output))
     tags = [replace(marked.tags[old], position=position) for old, position in _in_order(root)]
     return TextTranslation(output, tuple(tags), marked.edges)
 
@@ -87,6 +87,22 @@ def _tree(marked: MarkedText) -> _Node:
     return stack[0]
 
 
+def _lines_of(root: _Node, source: str, output: str) -> list[_Node]:
+    """Returns a node for each line, with the nodes in it; the root, if a pair is around a break."""
+    sides = ([(0, 0), *(found.span() for found in _BREAK.finditer(t))] for t in (source, output))
+    spans = [[(begin, end) for (_, begin), (end, _) in pairwise(breaks)] for breaks in sides]
+    lines = list[_Node]()
+    for own, other in zip(*spans, strict=False):
+        (begin, end), (start, stop) = stripped(source, own), stripped(output, other)
+        nodes = [node for node in root.children if own[0] <= node.begin <= node.end <= own[1]]
+        lines.append(_Node([], begin, end, children=nodes, start=start, stop=stop))
+    is_apart = sum(len(line.children) for line in lines) == len(root.children)
+    if not is_apart or len(spans[0]) != len(spans[1]):
+        return [root]
+    root.children = lines
+    return [*lines]
+
+
 def _in_order(root: _Node) -> Iterator[tuple[int, int]]:
     """Yields the index of each tag and its position in the output, in the order there."""
     todo: list[_Node | tuple[list[int], int]] = [root]
@@ -98,12 +114,6 @@ def _in_order(root: _Node) -> Iterator[tuple[int, int]]:
         yield from ((index, item.start) for index in item.first)
         todo.append((item.last, item.stop))
         todo += reversed(item.children)
-
-
-def _lines(text: str) -> list[Span]:
-    """Returns the spans of the lines of a text."""
-    breaks = [(0, 0), *(found.span() for found in _BREAK.finditer(text)), (len(text), 0)]
-    return [(begin, end) for (_, begin), (end, _) in pairwise(breaks)]
 
 
 class _Placement:
@@ -119,58 +129,35 @@ class _Placement:
         self.source_words = sorted({0, *word_borders(self.source)})
         between = (stripped(self.source, span) for span in pairwise(self.tag_positions))
         self.aligned = AlignedWords(self.source, self.output, links, between)
-        lines = _lines(self.source), _lines(self.output)
-        equal = [*zip(*lines, strict=True)] if len(lines[0]) == len(lines[1]) else []
-        self.lines = equal or [((0, len(self.source)), (0, len(self.output)))]
         self.copies: dict[int, int] = {}  # the unit that is a word of the source, by its begin
 
-    def place(self, root: _Node) -> None:
-        """Places all nodes below a node that is placed."""
-        aligned, todo = self.aligned, [root]
+    def place(self, todo: list[_Node]) -> None:
+        """Places all nodes below nodes that are placed."""
+        aligned = self.aligned
         while todo:
             parent = todo.pop()
-            is_free, taken = self._is_within(parent), list[Span]()
+            is_free = np.zeros(len(aligned.units), bool)
+            low = bisect_left(aligned.starts, parent.start)
+            is_free[low : bisect_right(aligned.stops, parent.stop)] = True
+            taken: list[Span] = []
             pairs = [node for node in parent.children if node.last]
             for find in (self._span, self._nearest):
                 for node in pairs:
-                    frame = self._frame(node, parent)
-                    is_near = is_free & self._is_within(frame)
-                    if not node.stop and (span := find(node, frame, is_near)):
+                    if not node.stop and (span := find(node, parent, is_free)):
                         node.start, node.stop = span
                         insort(taken, span)
                         first = bisect_right(aligned.stops, node.start)
                         is_free[first : bisect_left(aligned.starts, node.stop)] = False
             for node in parent.children:
                 if not node.stop:
-                    frame = self._frame(node, parent)
-                    is_near = is_free & self._is_within(frame)
-                    copy = None if node.last else self._copy(node, is_near)
-                    start = copy[0] if copy else self._gap(node.begin, frame)
+                    copy = None if node.last else self._copy(node, is_free)
+                    start = copy[0] if copy else self._gap(node.begin, parent)
                     before = bisect_left(taken, (start, 0)) - 1
                     if before >= 0 and start < taken[before][1]:
                         start = taken[before][1]
                     node.start = node.stop = start
             todo += pairs
             parent.children.sort(key=lambda node: (node.start, node.stop))
-
-    def _is_within(self, parent: _Node) -> NDArray[np.bool_]:
-        """Returns whether each unit is in the span of a node."""
-        is_within = np.zeros(len(self.aligned.units), bool)
-        low = bisect_left(self.aligned.starts, parent.start)
-        is_within[low : bisect_right(self.aligned.stops, parent.stop)] = True
-        return is_within
-
-    def _frame(self, node: _Node, parent: _Node) -> _Node:
-        """Returns the part of a parent that is in the lines of a node."""
-        lines = [(own, other) for own, other in self.lines if own[1] >= node.begin]
-        first, start = (span[0] for span in lines[0])
-        last, stop = next(
-            (own[1], other[1]) for own, other in reversed(lines) if own[0] <= max(node.end, first)
-        )
-        begin, end = stripped(self.source, (max(first, parent.begin), min(last, parent.end)))
-        start, stop = (min(max(place, parent.start), parent.stop) for place in (start, stop))
-        start, stop = stripped(self.output, (start, stop))
-        return _Node([], begin, end, start=start, stop=stop)
 
     def _span(self, node: _Node, parent: _Node, is_free: NDArray[np.bool_]) -> Span | None:
         """Returns the span of the output for a pair of tags. None: nothing is linked with the pair.

@@ -84,11 +84,6 @@ class Place(FileText):
         return self.encode(whole.write(self.escape))
 
 
-def whole_of(output: TextTranslation) -> TextTranslation:
-    """Returns an output with its edges in it. A stored translation keeps its spaces."""
-    return output.whole if output.is_known else output.whole.without_spaces()
-
-
 class Document(ABC):
     """A file with texts.
 
@@ -158,7 +153,8 @@ class FileTemplate(Document):
             elif output is None or (output.repeats(place.marked) and not place.rewrites):
                 written = self._part((place.begin, place.end), inner)
             else:
-                whole = whole_of(output)
+                # A stored translation keeps its spaces.
+                whole = output.whole if output.is_known else output.whole.without_spaces()
                 tags = (
                     replace(tag, text=self._part(tag.span, inner)) if tag.span else tag
                     for tag in whole.tags

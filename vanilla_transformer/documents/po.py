@@ -40,6 +40,7 @@ _LANGUAGE = re.compile(_FIELD + r'Language:[ \t]*([^\s"\\]*)[ \t]*(?=\\n)')
 _WRITTEN = dict(zip('"\\\a\b\t\n\v\f\r', '"\\abtnvfr', strict=True))
 _NO_TEXT = re.compile("[\udc80-\udcff]")  # bytes that are no characters
 _ESCAPES = re.compile(r"(?:\\(?:[0-7]{1,3}|x[0-9a-fA-F]*))+|\\.", re.ASCII)
+_Row = tuple[Span, str, str, str]  # as `_translations` yields it
 _SPECIAL = re.compile(r'["\\\x00-\x1f\x7f]')
 
 
@@ -50,9 +51,6 @@ def _strings_of(text: str) -> str:
         for line in (["", *lines] if len(lines) > 1 else lines or [""])
     ]
     return "\n".join(f'"{line}"' for line in written)
-
-
-_Row = tuple[Span, str, str, str]  # as `_translations` yields it
 
 
 class PoFile(FileTemplate):

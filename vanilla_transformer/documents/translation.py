@@ -8,11 +8,7 @@ from typing import Any
 
 from transformers.utils import logging
 
-from vanilla_transformer.documents.marked_text import (
-    MarkedText,
-    TextTranslation,
-    Translations,
-)
+from vanilla_transformer.documents.marked_text import MarkedText, TextTranslation, Translations
 from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.documents.messages import MessageDocument, target_of_document
 from vanilla_transformer.documents.named_tags import Names, name_tags, with_named_tags

@@ -103,10 +103,10 @@ class UnitReader:
         is_doubtful = output.is_doubtful or old.count("<numerusform") > 1
         state = _state_of(unit.name, replace(output, is_doubtful=is_doubtful))
         stated = unit if unit.name == "segment" else target  # XLIFF 2 tells the state of the unit
-        edits = {
-            element.begin: Edit(element.begin, element.inside, _with_state(element.tag, written))
-            for element, written in ((segment, ""), (target, ""), (stated, state))
-        }
+        edits = dict[int, Edit]()
+        for element, written in ((segment, ""), (target, ""), (stated, state)):
+            tag = re.sub(r"\s*/?>$", f"{written}>", _STATE.sub("", element.tag))
+            edits[element.begin] = Edit(element.begin, element.inside, tag)
         inner = [edits[start] for start in sorted(edits) if start >= begin]
         head = apply_edits(self._source, inner, begin, segment.inside)
         variants, count = _VARIANT.subn(r"<\1>\0</\1>", old)  # XML holds no NUL
@@ -166,8 +166,3 @@ def _state_of(unit: str, output: TextTranslation) -> str:
     state = "needs-review-translation" if output.is_doubtful else "translated"
     match = "fuzzy-match" if output.is_doubtful else "exact-match"
     return f' state="{state}" state-qualifier="{match if output.is_known else "mt-suggestion"}"'
-
-
-def _with_state(tag: str, state: str) -> str:
-    """Returns a start tag with another state of its translation."""
-    return re.sub(r"\s*/?>$", f"{state}>", _STATE.sub("", tag))

@@ -23,8 +23,8 @@ from vanilla_transformer.text.patterns import (
     pattern_of,
 )
 from vanilla_transformer.text.printf import (
+    BY_NUMBER,
     have_numbers,
-    is_by_number,
     normalized_part,
     without_percent,
     written_number,
@@ -219,7 +219,7 @@ def _found_and_spare(
         if remaining[form] and not (is_repeated and extra[form]):
             remaining[form] -= 1
             found.append(part)
-        elif text == "%%" and (is_by_number(output, span[0]) or before[-1:] not in ("", "%")):
+        elif text == "%%" and (BY_NUMBER.match(output, span[0]) or before[-1:] not in ("", "%")):
             continue  # the percent sign of a number, or of a part that may stand for one
         elif extra[form]:  # a copy too many
             extra[form] -= 1

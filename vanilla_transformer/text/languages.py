@@ -36,13 +36,8 @@ JOINED_LINES = regex.compile(rf"(?<={IDEOGRAPHIC})[ \t\f\r]*+\n[ \t\f\r\n]*+(?={
 """A line break of HTML between Chinese or Japanese characters, which stands for no space."""
 
 _LETTERS = regex.compile(r"[\p{L}\p{M}]")
-SPACELESS_CLASS = "[{}]".format(
-    "".join(
-        rf"\p{{{name}}}"
-        for script in WITHOUT_SPACES
-        for name in UNICODE_SCRIPTS.get(script, (script,))
-    )
-)
+_SCRIPTS = (name for script in WITHOUT_SPACES for name in UNICODE_SCRIPTS.get(script, (script,)))
+SPACELESS_CLASS = "[" + "".join(map(r"\p{{{}}}".format, _SCRIPTS)) + "]"
 """A class of characters: those of scripts that put no space between words."""
 SPACELESS = regex.compile(SPACELESS_CLASS)
 _KANA = regex.compile(r"[\p{Hiragana}\p{Katakana}]")

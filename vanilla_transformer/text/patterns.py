@@ -252,11 +252,6 @@ PATTERNS: Sequence[Pattern] = (
 """All patterns; where two parts overlap, the part of the earlier pattern counts."""
 
 
-_LIKE_C = frozenset(
-    "awk c d elisp go javascript librep lua modula2 objc perl php sh-printf tcl".split()  # noqa: SIM905
-)
-
-
 def _strict(space: str) -> dict[str, str]:
     """Returns the expressions of placeholders by the flags of messages in which they count.
 
@@ -272,8 +267,9 @@ def _strict(space: str) -> dict[str, str]:
     )
     braces = r"\{\{[^{}]*\}\}|\{\{|\}\}|\{(?:[^{}]|\{[^{}]*\})*\}"
     of_lisp = r"~(?:[+-]?\d+|'.|[vV#]|,)*+[:@]*+(?:/[^/\s]*/|[^\W\d]|[^\w\s/])"
+    like_c = "awk c d elisp go javascript librep lua modula2 objc perl php sh-printf tcl"
     return {
-        **dict.fromkeys(_LIKE_C, printf),
+        **dict.fromkeys(like_c.split(), printf),
         "python": rf"%\({_NAME}\)[-+{space}#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]|{printf}",
         **dict.fromkeys(("gcc-internal", "gfc-internal"), rf"%[<>'{{}}]|{printf}"),
         "java-printf": rf"%(?:\d+\$|<)?[-+{space}#0,(]*\d*(?:\.\d+)?(?:[tT]?[a-zA-Z])|%%",
@@ -282,8 +278,7 @@ def _strict(space: str) -> dict[str, str]:
         **dict.fromkeys(("qt", "qt-plural"), r"%L?\d{1,2}|%L?n(?!\w)"),
         **dict.fromkeys(("kde", "kde-kuit"), r"%\d{1,2}"),
         **dict.fromkeys(("smalltalk", "ycp"), r"%\d|%%"),
-        **dict.fromkeys(("csharp", "python-brace", "rust"), braces),
-        "java": r"\{(?:[^{}]|\{[^{}]*\})*\}",
+        **dict.fromkeys(("csharp", "java", "python-brace", "rust"), braces),
         "sh": rf"\$(?:{_NAME}|\{{[^{{}}]*\}})",
         **dict.fromkeys(("lisp", "scheme"), of_lisp),
     }

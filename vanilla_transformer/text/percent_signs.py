@@ -9,6 +9,8 @@ from vanilla_transformer.text.edits import Edit, OutputSpan, SourceSpan, Span, a
 from vanilla_transformer.text.patterns import find_patterns
 from vanilla_transformer.text.printf import PRINTF_PART
 
+_DOUBLING = regex.compile(rf".*%%|%[(<]|(?=%)(?:{PRINTF_PART.pattern})\Z")
+"""A part of a text that writes a percent sign as `%%`."""
 SHARE = regex.compile(r"(?:(?<=\d\s?)%|%(?=\s))(?!%)")
 """A percent sign behind a number, or before a space."""
 _SIGN = r"[%\uff05\u066a\ufe6a]"  # also full-width, Arabic, and small
@@ -27,7 +29,7 @@ def edits_to_double_percents(
 ) -> list[Edit]:
     """Returns the edits that double the percent signs of an output as its source doubles them."""
     parts = [source[slice(*span)] for span in kept]
-    if not ("%" in output and any(map(_doubles, parts))):
+    if not ("%" in output and any(map(_DOUBLING.match, parts))):
         return []
     if _signs_outside(source, kept):
         return []
@@ -38,12 +40,6 @@ def edits_to_double_percents(
     ]
     signs = _signs_outside(output, others)
     return [Edit(n, n + 1, "" if output[n - 1 : n] == "%" else "%%") for n in signs]
-
-
-def _doubles(part: str) -> bool:
-    """Returns whether a text with this part writes a percent sign as `%%`."""
-    is_of_printf = part[0] == "%" and PRINTF_PART.fullmatch(part)
-    return "%%" in part or part.startswith(("%(", "%<")) or bool(is_of_printf)
 
 
 def _signs_outside(text: str, parts: Iterable[Span]) -> list[int]:

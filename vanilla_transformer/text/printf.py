@@ -11,7 +11,7 @@ from vanilla_transformer.text.edits import Edit, OutputSpan, SourceSpan, Span
 SIZE = r"(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*))?(?:hh?|ll?|w(?:f?\d+)?|[zjtLqv])?"
 FLAGS = r"[-+#0]*(?:'(?=[\d.]*[diufg]))?"
 _POSITION = regex.compile(r"%(\d+)\$")
-BY_NUMBER = regex.compile(r"(?<=\p{Nd}\s?)%%|%%(?=\p{Nd})")
+BY_NUMBER = regex.compile(r"(?<=\p{Nd}\s?)%%|%%(?=\p{Nd})")  # the percent sign of any text
 # `{}`, `{:x}` and Lisp's `~A` also stand for the next one of several values.
 PRINTF_PART = regex.compile(
     rf"(?:%%)?(%(?:\d+\$)?(?:[-+#0'Iq,(]*|'.| ){SIZE}(?:[a-zA-Z@]|<\w+>))(?:\s?%%)?"
@@ -35,11 +35,6 @@ def without_percent(text: str, span: Span) -> Span:
     """Returns the span of a part without the percent signs beside a placeholder of printf."""
     match = PRINTF_PART.fullmatch(text, *span)
     return match.span(1) if match and match[1] else span
-
-
-def is_by_number(text: str, position: int) -> bool:
-    """Returns whether `%%` stands beside a number, as the percent sign of any text may."""
-    return BY_NUMBER.match(text, position) is not None
 
 
 def written_number(part: str) -> int:

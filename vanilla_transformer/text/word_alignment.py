@@ -13,6 +13,7 @@ from itertools import product
 Link = tuple[int, int]
 Links = tuple[Link, ...]
 
+_Indices = Sequence[range] | Mapping[int, Sequence[int]]
 _LINK = re.compile(r"([0-9]+)-([0-9]+)")
 
 
@@ -32,9 +33,7 @@ def format_links(links: Iterable[Link]) -> str:
     return " ".join(f"{source}-{target}" for source, target in links)
 
 
-def word_links(
-    token_links: Iterable[Link], source: Sequence[range], target: Sequence[range]
-) -> Links:
+def word_links(token_links: Iterable[Link], source: _Indices, target: _Indices) -> Links:
     """Returns the links of all words that have linked tokens, in order.
 
     `words_of_spans` returns the words of each token.
@@ -52,13 +51,7 @@ def token_links(links: Iterable[Link], source: Sequence[range], target: Sequence
 
     `words_of_spans` returns the words of each token. A word without tokens gives no link.
     """
-    source_tokens, target_tokens = _tokens_by_word(source), _tokens_by_word(target)
-    linked = {
-        link
-        for word, target_word in links
-        for link in product(source_tokens[word], target_tokens[target_word])
-    }
-    return tuple(sorted(linked))
+    return word_links(links, _tokens_by_word(source), _tokens_by_word(target))
 
 
 def _tokens_by_word(words: Sequence[range]) -> Mapping[int, list[int]]:
