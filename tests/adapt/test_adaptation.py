@@ -509,7 +509,7 @@ def test_a_model_that_nobody_has_is_refused_before_anything_is_written(pairs, tm
 )
 def test_a_model_is_better_by_a_score_that_tells_something(before, after, wanted, metrics, better):
     texts = {"old": [before] * 20, "new": [after] * 20}
-    found = compare_outputs(["a"] * 20, texts, [wanted] * 20, metrics, ["13a"] * 20)
+    found = compare_outputs(["a"] * 20, texts, [[wanted]] * 20, metrics, ["13a"] * 20)
     done = Adapted(Path("model"), found, None)
     assert done.is_better is better
     assert any("the old model is kept" in line for line in describe_adaptation(done)) is not better
@@ -521,7 +521,8 @@ def test_a_test_that_decides_nothing_says_how_many_pairs_would():
         old = ["the text" if row % 20 in (3, 5) else text for row, text in enumerate(wanted)]
         new = ["the text" if row % 20 == 7 else text for row, text in enumerate(wanted)]
         systems = {"old": old, "new": new}
-        found = compare_outputs(wanted, systems, wanted, ["chrf"], [""] * len(wanted))
+        references = [[text] for text in wanted]
+        found = compare_outputs(wanted, systems, references, ["chrf"], [""] * len(wanted))
         return Adapted(Path("model"), found, None)
 
     told = " ".join(describe_adaptation(compared(1)))

@@ -168,7 +168,8 @@ def test_models_are_compared(trained, other, corpus, tmp_path, capsys):
 
 def test_equal_scores_do_not_differ_and_no_interval_goes_below_0():
     outputs = {"first": ["abc", *"xxxxx"], "second": ["abc", *"zzzzz"]}
-    found = compare_outputs([*"123456"], outputs, ["abc", *["defghi"] * 5], ["chrf"], ["13a"] * 6)
+    references = [["abc"], *[["defghi"]] * 5]
+    found = compare_outputs([*"123456"], outputs, references, ["chrf"], ["13a"] * 6)
     (pair,) = found.scores["chrf"]["pairs"]
     assert (pair["difference"], pair["p_value"]) == (0, 1)
     assert found.scores["chrf"]["models"]["first"]["interval"][0] == 0
@@ -178,7 +179,7 @@ def test_equal_scores_do_not_differ_and_no_interval_goes_below_0():
 @pytest.mark.parametrize(("count", "p_value"), [(1, 0.5), (2, 0.25), (4, 1 / 16), (20, 1 / 1001)])
 def test_few_texts_do_not_make_a_difference_significant(count, p_value):
     outputs = {"first": ["a b c d"] * count, "second": ["a b x y"] * count}
-    references = ["a b c d"] * count
+    references = [["a b c d"]] * count
     tokenizers = ["13a"] * count
     found = compare_outputs(["a"] * count, outputs, references, ["bleu", "chrf"], tokenizers)
     for compared in found.scores.values():
