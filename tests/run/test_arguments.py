@@ -69,6 +69,26 @@ def test_the_metric_that_chooses_must_be_computed(tmp_path):
         parse_arguments([*argv, "--metric_for_best_model", "bleu"])
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--muon-momentum", "0.9", "--optim", "adamw_torch"], "`optim` muon"),
+        (["--muon-learning-rate", "0.1", "--model-name-or-path", "x"], "`optim` muon"),
+        (["--target-vocab-size", "9"], "`target_vocab_size` .* without `separate_vocabularies`"),
+        (["--teacher-weight", "0.2"], "`teacher_weight` .* without `teacher`"),
+        (["--optim", "muonn"], "'muon',"),
+        (["--lr-scheduler-type", "noan"], "'noam',"),
+    ],
+)
+def test_an_option_without_effect_or_with_an_unknown_name_is_refused(words, named, tmp_path):
+    with pytest.raises(ValueError, match=named):
+        parse_arguments(["--output_dir", str(tmp_path), *words])
+
+
+def test_muon_may_still_be_chosen_for_a_rate_that_is_given(tmp_path):
+    parse_arguments(["--output_dir", str(tmp_path), "--muon-learning-rate", "0.1"])
+
+
 def test_a_recipe_may_say_no(tmp_path):
     """YAML 1.1 takes the words no, on and off for truth values."""
     path = tmp_path / "recipe.yaml"

@@ -87,6 +87,13 @@ def test_evaluations_are_greedy_until_the_training_ends(corpus, tmp_path, capsys
         assert scored.scores["chrf"]["chrf"] == pytest.approx(score)
 
 
+def test_a_tag_that_is_no_token_of_the_model_is_refused(trained, corpus):
+    files = [str(corpus / "test.en"), str(corpus / "test.de")]
+    entry = json.dumps({"name": "a", "tag": "<formal>", "test": files})
+    with pytest.raises(ValueError, match="'<formal>' is no token"):
+        evaluate_model(trained, DataArguments(corpora=[entry]))
+
+
 CHINESE = ["我今天看到一只黑猫", "他在公园里睡觉", "我们喜欢喝热茶", "你明天会去学校吗"]
 
 

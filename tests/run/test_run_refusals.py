@@ -32,6 +32,8 @@ def copy(trained, tmp_path):
     ("changes", "message"),
     [
         ({"encoder_attention_heads": 4}, r"`encoder_attention_heads` 4 \(saved: 2\)"),
+        ({"vocab_size": 99}, "not made anew: its vocab_size is 8000"),
+        ({"tokenizer_kind": "bpe"}, "not made anew: its kind is 'word', not 'bpe'"),
         ({"do_train": False}, "`vanilla-transformer evaluate` scores a saved model"),
     ],
 )

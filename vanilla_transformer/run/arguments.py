@@ -8,7 +8,7 @@ from vanilla_transformer.command_line import CommandParser, add_options, make_op
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.rules import refuse
 from vanilla_transformer.run.architecture_options import ArchitectureArguments
-from vanilla_transformer.run.defaults import CHOSEN_NAMES, choose_before_data
+from vanilla_transformer.run.defaults import CHOSEN_NAMES, choose_before_data, trains_with_muon
 from vanilla_transformer.run.options import (
     CardArguments,
     ModelArguments,
@@ -18,6 +18,16 @@ from vanilla_transformer.run.options import (
 )
 from vanilla_transformer.run.recipes import Recipe, expand_recipe
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
+
+_NEEDED = {
+    "target_vocab_size": "separate_vocabularies",
+    "target_tokenizer_kind": "separate_vocabularies",
+    "lora_embeddings": "lora_rank",
+    "teacher_weight": "teacher",
+    "simcut_cutoff": "simcut_alpha",
+    "guided_alignment_weight": "guided_alignment",
+}
+"""Options by those without which they have no effect."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +69,18 @@ class RunArguments:
     def __post_init__(self) -> None:
         metrics, metric = self.model.metrics, self.training.metric_for_best_model
         refuse(
+            *(
+                (
+                    self.given.get(name) and not self.given.get(needed),
+                    f"`{name}` has no effect without `{needed}`: give both, or leave it out.",
+                )
+                for name, needed in _NEEDED.items()
+            ),
+            (
+                bool({"muon_learning_rate", "muon_momentum"} & self.given.keys())
+                and not trains_with_muon(self.given),
+                "`muon_learning_rate` and `muon_momentum` have no effect without `optim` muon.",
+            ),
             (  # Trainer would refuse it after the first evaluation
                 metric is not None
                 and metric.removeprefix("eval_") not in (*metrics, "loss", "gen_len"),

@@ -185,6 +185,13 @@ def choose_defaults(given: Mapping[str, Any], facts: RunFacts) -> dict[str, Any]
     return options.chosen
 
 
+def trains_with_muon(given: Mapping[str, Any]) -> bool:
+    """Returns whether Muon is given, or may be chosen when the data are known."""
+    if "optim" in given:
+        return bool(given["optim"] == MUON)
+    return _are_chosen(given) and is_free("optim", given)
+
+
 def _are_chosen(given: Mapping[str, Any]) -> bool:
     return given.get("model_name_or_path") is None and given.get("choose_defaults", True)
 

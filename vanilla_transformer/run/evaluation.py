@@ -20,6 +20,7 @@ from vanilla_transformer.model.directions import recorded_directions
 from vanilla_transformer.run.calibration import calibrate
 from vanilla_transformer.run.comparison import ModelComparison, compare_outputs
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
+from vanilla_transformer.run.tokenizer_and_config import check_added_tokens
 from vanilla_transformer.text.memory import Memory
 from vanilla_transformer.training.metrics import (
     joint_score_tokenizer,
@@ -67,8 +68,8 @@ def evaluate_model(
     """
     rows, tokenizers = _load_scored(data_arguments, split, metrics, bleu_tokenize)
     tokenize = joint_score_tokenizer(set(tokenizers))
-    limit = data_arguments.max_source_length
-    outputs = _translate(model_name_or_path, rows, limit, return_scores=calibrates, **options)
+    given = rows, data_arguments
+    outputs = _translate(model_name_or_path, *given, return_scores=calibrates, **options)
     predictions = [output.text for output in outputs]
     references = references_of(rows)
     scores = {
@@ -103,7 +104,7 @@ def compare_models(
 
     Args:
         tags: Words that sources begin with. A model that lacks one as a token translates the
-            source without it.
+            source without it; without this argument, it is an error.
     """
     if len(set(models)) < len(models):
         raise ValueError(f"The models {list(models)} name one twice: give different ones.")
@@ -115,9 +116,8 @@ def compare_models(
             f"{len(rows):,} texts are too many for a bootstrap: compare at most 100,000, with "
             "`--max-test-samples`."
         )
-    limit = data_arguments.max_source_length
     outputs = {
-        model: [output.text for output in _translate(model, rows, limit, tags, **options)]
+        model: [output.text for output in _translate(model, rows, data_arguments, tags, **options)]
         for model in models
     }
     return compare_outputs(list(rows["source"]), outputs, references_of(rows), metrics, tokenizers)
@@ -138,7 +138,7 @@ def _load_scored(
 def _translate(
     model: str,
     rows: Dataset,
-    limit: int | None,
+    data_arguments: DataArguments,
     tags: Sequence[str] = (),
     engine: str = "auto",
     device: str | None = None,
@@ -148,7 +148,9 @@ def _translate(
     **options: Any,
 ) -> list[Translation]:
     """Loads a model, and translates the sources of rows, as `evaluate_model` describes."""
+    limit = data_arguments.max_source_length
     translator = Translator.from_pretrained(model, engine, device, compute_type, limit)
+    check_added_tokens(translator.tokenizer, {*data_arguments.tags} - {*tags}, model)
     languages = languages_of_rows(rows)
     texts = _without_unknown_tags(translator.tokenizer, rows["source"], languages, tags)
     sources, of_sources, of_targets = map(list, zip(*texts, strict=True))

@@ -126,7 +126,7 @@ class ModelArguments(_Checked):
 class TokenizerArguments(_Checked):
     """Selects the tokenizer: a saved one, or a new one that is trained on the training split.
 
-    The options of the training have no effect beside a saved tokenizer.
+    Beside a saved tokenizer, the options of the training must be those that it was trained with.
     """
 
     _argument_group_name = "tokenizer"

@@ -129,7 +129,11 @@ def _make_tokenizer(
     """Loads the tokenizer of a run, or trains one, which is saved with prepared data."""
     options, prepared = arguments.tokenizer, arguments.preparation.prepared
     if options.tokenizer_name_or_path or loaded.init_from:
-        return open_tokenizer(options.tokenizer_name_or_path, loaded.init_from, added_tokens)
+        wanted = options.training_options()
+        if "vocab_size" not in arguments.given:
+            del wanted["vocab_size"]
+        named = options.tokenizer_name_or_path
+        return open_tokenizer(named, loaded.init_from, added_tokens, wanted)
     train = partial(train_tokenizer, options, loaded.sample, added_tokens, has_stand_ins)
     if prepared is None:
         return train()

@@ -1,6 +1,6 @@
 """Loads the tokenizer and the config of a run and checks them, or makes new ones."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,28 @@ def tokenizer_sample(rows: Dataset, size: int) -> Dataset:
     return rows.select(drawn_rows(len(rows), size / len(rows)))
 
 
-def open_tokenizer(named: str | None, init_from: str | None, added_tokens: Sequence[str]) -> Any:
-    """Loads the tokenizer of a name, or else of the saved model; it must have the added tokens."""
+def open_tokenizer(
+    named: str | None,
+    init_from: str | None,
+    added_tokens: Sequence[str],
+    wanted: Mapping[str, Any],
+) -> Any:
+    """Loads the tokenizer of a name, or else of the saved model.
+
+    It must have the added tokens, and the wanted options of its training.
+    """
     path = str(named or init_from)
     tokenizer = load_tokenizer(path)
     if named is not None and init_from is not None:
         _check_same_tokens(tokenizer, named, init_from)
-    _check_added_tokens(tokenizer, added_tokens, path)
+    saved = getattr(tokenizer, "training_options", {})
+    for name, value in wanted.items():
+        if value != (is_saved := saved.get(name)):
+            raise ValueError(
+                f"The vocabulary of {path!r} is not made anew: its {name} is {is_saved!r}, not "
+                f"{value!r}. Leave the option out, or train a new model."
+            )
+    check_added_tokens(tokenizer, added_tokens, path)
     return tokenizer
 
 
@@ -68,7 +83,7 @@ def keeps_case(tokenizer_path: str) -> bool:
     return bool(small and tokenizer(small)["input_ids"] != tokenizer(capitals)["input_ids"])
 
 
-def _check_added_tokens(tokenizer: Any, added_tokens: Sequence[str], path: str) -> None:
+def check_added_tokens(tokenizer: Any, added_tokens: Iterable[str], path: str) -> None:
     """Refuses a saved tokenizer that cuts a token into pieces or does not know it."""
     for token in added_tokens:
         ids = tokenizer(token, add_special_tokens=False)["input_ids"]

@@ -86,12 +86,17 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
     )
     # Strings, because the command line refuses values that the base class's enums lack.
     optim: str = option(
-        f"Optimizer: {', '.join(_OPTIMIZERS)}.", OptimizerNames.ADAMW_TORCH_FUSED.value
+        f"Optimizer: {', '.join(_OPTIMIZERS)}.",
+        OptimizerNames.ADAMW_TORCH_FUSED.value,
+        choices=_OPTIMIZERS,
+        metavar="NAME",
     )
     lr_scheduler_type: str = option(
         f"Schedule of the learning rate: {', '.join(_SCHEDULES)}. With noam, learning_rate has no "
         "effect.",
         "linear",
+        choices=_SCHEDULES,
+        metavar="NAME",
     )
     muon_learning_rate: float = option(
         "Peak learning rate of the layers' matrices with `optim` muon; all else has "
