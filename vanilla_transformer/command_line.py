@@ -122,9 +122,10 @@ def unknown_option(words: Sequence[str], known: Collection[str]) -> str:
 
 
 def most_similar(name: str, known: Collection[str]) -> str:
-    """Asks whether the most similar name was meant; "": none is similar."""
+    """Asks whether the most similar name was meant, or one that goes on; "": none is similar."""
     similar = get_close_matches(name, known, 1, cutoff=0.75)
-    return "".join(f": did you mean {meant}?" for meant in similar)
+    similar = similar or sorted(other for other in known if other.startswith(f"{name}-"))[:3]
+    return f": did you mean {' or '.join(similar)}?" * bool(similar)
 
 
 def spell_with_hyphens(words: Sequence[str]) -> list[str]:

@@ -33,6 +33,8 @@ ENGINES = ("auto", "transformers", "ctranslate2")
 
 QUANTIZATIONS = ("float32", "bfloat16", "float16", "int16", "int8", "int8_float32", "int8_bfloat16")
 """The types of weights that CTranslate2 stores."""
+COMPUTE_TYPES = (*QUANTIZATIONS, "int8_float16", "auto", "default")
+"""The types of CTranslate2's computation."""
 
 ADAMW = "adamw"
 MUON = "muon"

@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from math import isfinite
 from typing import Any
 
-from vanilla_transformer.names import ENGINES
+from vanilla_transformer.names import COMPUTE_TYPES, ENGINES
 
 REQUIRED = MISSING
 """The default of an option that must be given."""
@@ -123,7 +123,10 @@ class TypedEngineOptions(EngineOptions):
     """The engine that computes the batches, and the type of its numbers."""
 
     compute_type: str = option(
-        "type of CTranslate2's computation; int8 is the fastest on a CPU", "float32", metavar="TYPE"
+        "type of CTranslate2's computation; int8 is the fastest on a CPU",
+        "float32",
+        choices=COMPUTE_TYPES,
+        metavar="TYPE",
     )
 
 

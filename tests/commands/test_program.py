@@ -12,6 +12,7 @@ from importlib.metadata import version
 from io import BytesIO, TextIOWrapper
 
 import pytest
+import torch
 from programs import REPOSITORY, run_python
 
 from vanilla_transformer.command_line import told_when_slow
@@ -20,7 +21,6 @@ from vanilla_transformer.commands import program
 QUICK = [
     ["--help"],
     ["--version"],
-    [],
     ["trian"],
     *([name, "--help"] for name in program.SUBCOMMANDS if name != "train"),
     ["inspect", "shapes", "--help"],
@@ -64,9 +64,10 @@ def test_help_needs_no_torch(argv, printed):
     assert bool(out) is bool(asked)
 
 
+WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a torch without a GPU")
 WRONG = {
     2: (
-        *("", *(name for name in program.SUBCOMMANDS if name != "env")),
+        *(name for name in program.SUBCOMMANDS if name != "env"),
         "trian",
         "--nonsense",
         "train --max-steps 5",
@@ -118,6 +119,29 @@ def test_errors_are_one_line_with_a_status(words, status, tmp_path, monkeypatch,
     assert (found, error.count("\n")) == (status, 1)
     assert ": error: " in error
     assert {path.name for path in tmp_path.iterdir()} == {"recipe.yaml", "run.pt"}
+
+
+def test_a_name_alone_shows_the_subcommands(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        program.main([])
+    shown = capsys.readouterr().out
+    assert all(f"\n  {name} " in shown for name in program.SUBCOMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("translate PRONOUNCE --target de a", "--target-language"),
+        ("translate PRONOUNCEE a", "PRONOUNCE"),
+        ("translate PRONOUNCE/config.json a", "it is a file"),
+        ("translate PRONOUNCE a --compute-type int4", "'int8'"),
+        pytest.param("translate PRONOUNCE a --device cuda", "no such GPU", marks=WITHOUT_GPU),
+    ],
+)
+def test_an_error_names_what_was_meant(words, told, capsys):
+    model = str(REPOSITORY / "model_cards" / "pronounce")
+    assert program.main(words.replace("PRONOUNCE", model).split()) in (1, 2)
+    assert told.replace("PRONOUNCE", f"{model}'") in capsys.readouterr().err
 
 
 TOLD_EARLY = (

@@ -146,7 +146,7 @@ def _answer_without_subcommand(words: Sequence[str]) -> NoReturn:
     )
     if words and not words[0].startswith("-"):
         parser.error(f"no subcommand {words[0]}{most_similar(words[0], SUBCOMMANDS)}")
-    parser.parse_words(words[:1])
+    parser.parse_words(words[:1] or ["--help"])
     parser.error("the subcommand comes first")
 
 

@@ -14,12 +14,15 @@ def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any
     """Loads (model, tokenizer) for inference; without a device, on a GPU if there is one."""
     check_model_directory(path)
     tokenizer = load_tokenizer(path)
-    return load_weights(path).to(device or default_device()).eval(), tokenizer
+    return load_weights(path).to(device or chosen_device()).eval(), tokenizer
 
 
-def default_device() -> str:
-    """Returns the device that computes if none is asked for: a GPU if torch has one."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
+def chosen_device(asked: str | None = None) -> str:
+    """Returns the device that computes: the one that is asked for, or a GPU if torch has one."""
+    has_gpu = torch.cuda.is_available()
+    if asked is not None and asked.startswith("cuda") and not has_gpu:
+        raise ValueError(f"`device` {asked!r}: torch finds no such GPU here. Leave the device out.")
+    return asked or ("cuda" if has_gpu else "cpu")
 
 
 def load_tokenizer(path: str) -> Any:

@@ -1,6 +1,7 @@
 """The files of a saved model, and whether a name is one; this file imports nothing heavy."""
 
 import re
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
@@ -35,17 +36,22 @@ def described_on_card(path: str) -> str:
 @cache
 def check_on_hub(path: str) -> None:
     """Checks that a path exists, or is a name on the Hub: loaders would ask the Hub for minutes."""
-    if Path(path).exists():
+    folder = Path(path)
+    if folder.exists():
         return
+    near = get_close_matches(folder.name, (other.name for other in folder.parent.glob("*")), 1)
+    meant = "".join(f" Did you mean {str(folder.with_name(name))!r}?" for name in near)
     try:
         if not isinstance(try_to_load_from_cache(path, "config.json"), str):
             get_hf_file_metadata(hf_hub_url(path, "config.json"))
     except HFValidationError as error:  # it is a path
-        raise FileNotFoundError(f"There is no directory {path!r}.") from error
+        raise FileNotFoundError(f"There is no directory {path!r}.{meant}") from error
     except Exception as error:  # of the Hub's client: most are no OSError
         is_unknown = isinstance(error, RepositoryNotFoundError | EntryNotFoundError)
         answer = "has no such model that you may read" if is_unknown else "was not reached"
-        raise FileNotFoundError(f"There is no directory {path!r}, and the Hub {answer}.") from error
+        raise FileNotFoundError(
+            f"There is no directory {path!r}, and the Hub {answer}.{meant}"
+        ) from error
 
 
 def check_model_directory(path: str) -> None:
@@ -56,8 +62,9 @@ def check_model_directory(path: str) -> None:
         return
     if not (folder / "config.json").is_file():
         inner = sorted(str(file.parent) for file in folder.glob("*/config.json"))[:3]
+        problem = "it is a file" if folder.is_file() else "it has no config.json"
         raise ValueError(
-            f"{path!r} is no saved model: it has no config.json. Give a directory that `train` has "
+            f"{path!r} is no saved model: {problem}. Give a directory that `train` has "
             f"written{', such as ' * bool(inner)}{', '.join(inner)}."
         )
     model_type = read_object(folder / "config.json").get("model_type")
