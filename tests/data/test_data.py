@@ -287,6 +287,11 @@ def test_bad_files(write, name, content, message):
         load(train_file=write(name, content))
 
 
+def test_a_first_line_of_names_of_columns_is_no_pair(write):
+    path = write("x.tsv", "source\ttarget\na\tb\nsource\ttarget\n")
+    assert load(train_file=path)["train"]["source"][:] == ["a", "source"]
+
+
 def test_long_fields(write):
     text = "word " * 100_000
     path = write_columns(write, "x.csv", {"source": [text], "target": ["a"]})

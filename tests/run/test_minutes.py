@@ -25,6 +25,7 @@ from vanilla_transformer.run.training_run import run
 
 CPU = Machine(on_cpu=True, has_bfloat16=True)
 OLD_CPU = Machine(on_cpu=True)
+SIDES = {"source": "en", "target": "de"}
 WORDS = [f"{first}{second}" for first in "abcde" for second in "fghij"]
 
 
@@ -338,6 +339,25 @@ def test_a_dry_run_warns_of_a_time_that_is_too_short(corpus, tmp_path, timed, ca
     printed = capsys.readouterr().err
     assert "--minutes 1: 5 steps" in printed
     assert printed.count("too short for a new model") == 1
+
+
+def test_no_time_is_needed_that_is_longer_than_all_epochs(
+    corpus, tmp_path, timed, capsys, monkeypatch
+):
+    usual = fitting.measure_pace
+
+    def measure(arguments, loaded, row):
+        found = usual(arguments, loaded, row)
+        return replace(found, seconds_per_step=30.0) if row.d_model == 64 else found
+
+    monkeypatch.setattr(fitting, "measure_pace", measure)
+    files = {f"--train_{side}": corpus / f"train.{name}" for side, name in SIDES.items()}
+    argv = [f"{name}={value}" for name, value in (files | {"--output_dir": tmp_path}).items()]
+    assert program.main(["train", *argv, "--minutes=1", "--dry-run"]) == 0
+    printed = capsys.readouterr().err
+    (needed,) = re.findall(r"too short for a new model .* about (\d+) minutes", printed)
+    hours, minutes, _ = re.search(r"All: .*; (?:(\d+):)?(\d+):(\d+)\.", printed).groups("0")
+    assert int(needed) <= 60 * int(hours) + int(minutes) + 1
 
 
 def test_a_dry_run_counts_the_steps_that_are_given(corpus, tmp_path, timed, capsys):

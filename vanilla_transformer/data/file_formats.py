@@ -94,7 +94,8 @@ def _read_tsv(path: str, columns: Sequence[Any]) -> Iterator[Pair]:
                 f"`columns` are {list(columns)}: separate source and target by a tab."
             )
         source, target, *document = (cells[column - 1] for column in columns)
-        yield Pair(source, target, number, *document)
+        if number > 1 or {source, target} != {"source", "target"}:  # the names of the columns
+            yield Pair(source, target, number, *document)
 
 
 # Tables with named columns ------------------------------------------------------------------------

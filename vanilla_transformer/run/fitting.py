@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from logging import INFO, WARNING
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from time import monotonic
 from typing import cast
@@ -43,11 +43,13 @@ class Fit:
         is_enough = self.steps * self.pace.pairs_per_step >= sizes.least_pairs
         return is_enough or self.steps == self.pace.num_steps
 
-    def advice(self, loaded: LoadedData, spent: float) -> Iterator[tuple[int, str]]:
+    def advice(
+        self, loaded: LoadedData, spent: float, most: float = inf
+    ) -> Iterator[tuple[int, str]]:
         """Yields sentences on the training of a new model, each with its level of logging.
 
         They tell the scores of a similar training, and warn of a time that is too short, of which
-        `spent` seconds have passed.
+        `spent` seconds have passed. Nothing takes longer than `most` seconds, those of all epochs.
         """
         if loaded.init_from is not None:
             return
@@ -59,7 +61,7 @@ class Fit:
             yield INFO, reached
         if not self.suffices(self.sizes):
             steps = min(pace.num_steps, ceil(self.sizes.least_pairs / pace.pairs_per_step))
-            needed = spent + pace.seconds_of(steps)
+            needed = min(most, spent + pace.seconds_of(steps))
             yield (
                 WARNING,
                 "This is too short for a new model to learn much, at the present speed of the "
@@ -147,16 +149,15 @@ def dry_run(arguments: RunArguments) -> None:
     full = measure(sizes[-1])
     if arguments.defaults:
         logger.info(describe_choice(arguments.defaults, loaded.facts))
-    told = set[str]()
+    seconds, told = loading + full.seconds_of(full.num_steps) + full.last_scores, set[str]()
     for minutes in sorted({*_MINUTES, arguments.model.minutes or _MINUTES[0]}):
         fit = fit_into(minutes, lambda: loading, sizes, measure)
         fitting = fit.pace.describe(fit.steps)
         fitting = fitting if fit.steps else "too short, for the scores at the end"
         logger.info(f"--minutes {minutes:g}: {fitting}.")
-        for level, sentence in fit.advice(loaded, loading):
+        for level, sentence in fit.advice(loaded, loading, seconds):
             if sentence not in told:
                 logger.log(level, sentence)
                 told.add(sentence)
-    seconds = loading + full.seconds_of(full.num_steps) + full.last_scores
     time = tqdm.format_interval(seconds)
     logger.info(f"All: {full.describe(full.num_steps)}; {time}. Nothing is kept of this dry run.")
