@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vanilla_transformer.command_line import (
     UsageError,
@@ -36,15 +36,15 @@ vanilla-transformer train scripts/recipes/multi30k.yaml --seed 2 --output-dir ru
 accelerate launch --num_processes 2 -m vanilla_transformer train recipe.yaml
 """
 MOST_USED = {
+    *("train_file", "train_source", "train_target", "validation_source", "validation_target"),
+    *("test_source", "test_target", "source_language", "target_language", "corpora"),
+    *("model_name_or_path", "size", "minutes", "overwrite", "metrics", "vocab_size"),
     *("d_model", "encoder_layers", "decoder_layers", "dropout", "label_smoothing"),
-    *("encoder_attention_heads", "decoder_attention_heads", "encoder_ffn_dim", "decoder_ffn_dim"),
     *("norm_placement", "position_embedding_type"),
-    *("output_dir", "max_tokens", "per_device_train_batch_size", "gradient_accumulation_steps"),
-    *("learning_rate", "optim", "lr_scheduler_type", "warmup_steps", "num_train_epochs"),
-    *("max_steps", "eval_strategy", "save_strategy", "load_best_model_at_end", "bf16", "seed"),
-    *("resume_from_checkpoint", "generation_num_beams", "generation_length_penalty"),
+    *("output_dir", "max_tokens", "learning_rate", "num_train_epochs", "max_steps", "use_cpu"),
+    *("resume_from_checkpoint", "seed", "help", "help_all", "dry_run"),
 }
-"""The options of the architecture and of the Trainer that the short help shows."""
+"""The options that the short help shows: those of the guides."""
 HELP = {"-h", "--help", "--help-all"}
 DRY_RUN = ("--dry-run", "--dry_run")
 _DECLARED = (
@@ -153,10 +153,8 @@ def set_environment() -> None:
 
 
 def print_help(with_all: bool) -> None:
-    """Prints all options, or all but those of config and Trainer that are seldom used."""
-    from vanilla_transformer.run.architecture_options import ArchitectureArguments
+    """Prints all options, or those of `MOST_USED`."""
     from vanilla_transformer.run.arguments import option_parser
-    from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
     parser = option_parser(
         f"{__doc__}\n\nRECIPE is a YAML or JSON file of options, as `name: value`; options after "
@@ -167,11 +165,11 @@ def print_help(with_all: bool) -> None:
         DRY_RUN[0], action="store_true", help="say what would be trained, how large and how long"
     )
     parser.add_argument("--help-all", action="store_true", help="show all options and exit")
-    topics: Any = ArchitectureArguments, TokenBudgetTrainingArguments
-    seldom = {name for topic in topics for name in topic.__dataclass_fields__}
-    for action in parser._actions:
-        if not with_all and action.dest in seldom - MOST_USED:
-            action.help = argparse.SUPPRESS
+    if not with_all:
+        parser.epilog = f"{parser.epilog}\n\nThese are the most used options; --help-all shows all."
+        for action in parser._actions:
+            if action.dest not in MOST_USED:
+                action.help = argparse.SUPPRESS
     parser.print_help()
 
 
