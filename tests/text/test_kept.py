@@ -47,6 +47,10 @@ def repaired(source, output, aligned):
         ("and/or, 24/7, a - b, well--known", []),
         ("Hi 😊 👩‍💻 ❤️ 1 ©", ["😊", "👩‍💻", "❤️"]),
         ("</b> <a/>", []),
+        ("At {{d, date(year: 2; x: y)}}", ["{{d, date(year: 2; x: y)}}"]),
+        ("{{n, number(x)}}, {{n, a, b(c)}}", ["{{n, number(x)}}", "{{n, a, b(c)}}"]),
+        ('Use [gallery id="3" a-b="c d"] or [x]', ['[gallery id="3" a-b="c d"]']),
+        ('See [it="3", [a b="c"](d) and [A b="c"]', ['[a b="c"]']),
         ("{0}{1} 😊😊 🇩🇪🇫🇷 1️⃣", ["{0}", "{1}", "😊", "😊", "🇩🇪", "🇫🇷", "1️⃣"]),
     ],
 )  # fmt: skip
