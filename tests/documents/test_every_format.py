@@ -420,11 +420,15 @@ class Changing:
 
 @pytest.fixture(scope="module", params=CHANGES)
 def changing(request):
+    return translator_with(CHANGES[request.param])
+
+
+def translator_with(change):
     tokenizer = VanillaTransformerTokenizer.train(["a"], kind="byte_bpe", vocab_size=300)
     settings = GenerationConfig(
         decoder_start_token_id=0, eos_token_id=2, pad_token_id=1, max_length=2000
     )
-    engine = Changing(tokenizer, CHANGES[request.param])
+    engine = Changing(tokenizer, change)
     return Translator(Engines(engine), tokenizer, settings, 1000)
 
 
@@ -481,6 +485,15 @@ def test_values_in_tags_stay_in_their_order(changing, name, frame, text):
     assert translated.written == [None] * len(translated.untranslated) or order(
         translated.content.decode()
     ) == order(frame.format(text, text))
+
+
+@pytest.mark.parametrize("text", ["Hello %s you", "Go \U0001f600 now", "By {x}: <b>it</b>"])
+@pytest.mark.parametrize("name", ["a.txt", "a.json", "a.po"])
+def test_a_text_whose_output_has_only_placeholders_stays_and_is_named(name, text):
+    frames = {"a.json": '["{}"]', "a.po": 'msgid "{}"\nmsgstr ""'}
+    content = frames.get(name, "{}").replace("{}", text).encode()
+    translated = translate_document(translator_with(lambda text: ""), read_document(name, content))
+    assert (translated.content, len(translated.untranslated)) == (content, 1)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,8 @@ def repair(text: str, known: Suggestion, output: str, links: TokenLinks) -> str:
     """
     sources = _words(known.source), _words(text)
     old, new = list[Span](), list[Span]()
-    for first, second in _differences(*(map(_plain, words) for words in sources)):
+    plain = ([_SIGN.sub("", word.text).lower() or word.text for word in side] for side in sources)
+    for first, second in _differences(*plain):
         old += [word.span for word in sources[0][first]]
         new += [word.span for word in sources[1][second]]
     stored, written = _words(known.target), _words(output)
@@ -64,10 +65,6 @@ def repair(text: str, known: Suggestion, output: str, links: TokenLinks) -> str:
 def _words(text: str) -> list[_Word]:
     spans = [(0, 0), *spaced_words(text)]
     return [_Word(text[a:b], text[b:c], (b, c)) for (_, a), (b, c) in pairwise(spans)]
-
-
-def _plain(word: _Word) -> str:
-    return _SIGN.sub("", word.text).lower() or word.text
 
 
 def _differences(first: Iterable[str], second: Iterable[str]) -> Iterator[tuple[slice, slice]]:

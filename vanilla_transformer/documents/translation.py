@@ -21,6 +21,8 @@ from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.segments import NO_LINKS
 from vanilla_transformer.inference.translator import TEXTS_PER_CHUNK, Translator
+from vanilla_transformer.text.edits import Edit, apply_edits
+from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.memory import Memory
 
 logger = logging.get_logger(__name__)
@@ -75,7 +77,7 @@ class TranslatedDocument:
     Attributes:
         outputs: The output of each text, without tags.
         written: The translation of each text, with tags. None: the source stays.
-        untranslated: Locations of the texts that stay untranslated: the output is empty, is cut
+        untranslated: Locations of the texts that stay untranslated: the output has no word, is cut
             off, lacks a placeholder or reorders values, or the file compares with the text.
     """
 
@@ -218,6 +220,11 @@ def _values(text: MarkedText) -> list[str]:
     return found if any(value[0] == "<" for value in found) else []
 
 
+def _has_words(text: str) -> bool:
+    """Returns whether a text has letters outside of its kept parts."""
+    return any(map(str.isalpha, apply_edits(text, [Edit(*s, "") for s in kept_spans(text)])))
+
+
 def write_document(
     document: MessageDocument,
     planned: MarkedJob,
@@ -233,11 +240,12 @@ def write_document(
     made, texts = list[Translation](), list[TextTranslation | None]()
     placed = planned.place_tags(outputs)
     for own, marked, output in zip(planned.texts, placed, outputs, strict=True):
-        is_whole = output.text.strip() and output.is_complete and not output.untranslated
+        has_words = _has_words(output.text) or not _has_words(own.marked.plain)
+        is_whole = output.text.strip() and has_words and output.is_complete
         if own.answer or marked.is_known:
             texts.append(marked)
             output = Translation(marked.plain, from_memory=output.from_memory)
-        elif is_whole and _values(marked) == _values(own.marked):
+        elif is_whole and not output.untranslated and _values(marked) == _values(own.marked):
             is_doubtful = output.quality is not None and output.quality < fuzzy_below
             texts.append(replace(marked, is_doubtful=is_doubtful))
         else:

@@ -49,14 +49,6 @@ def have_numbers(parts: Iterable[str]) -> bool | None:
     return None if len(found) > 1 else True in found
 
 
-def can_be_numbered(part: str) -> bool:
-    """Returns whether a part is a placeholder, such as `%s`, for one of several values.
-
-    `%m` is none: it is the message of errno.
-    """
-    return not part.endswith("m") and bool(PRINTF_PART.fullmatch(part))
-
-
 def takes_next_value(part: str) -> bool:
     """Returns whether a part is a placeholder such as `%s`, for the next one of several values."""
     return bool(PRINTF_PART.fullmatch(part)) and not _POSITION.search(part)
@@ -99,7 +91,12 @@ def edits_to_number(
     Args:
         pairs: The span of a part in the source, and its span in the output.
     """
-    values = [pair for pair in sorted(pairs) if can_be_numbered(output[slice(*pair[1])])]
+    values = [
+        (in_source, in_output)
+        for in_source, in_output in sorted(pairs)
+        # `%m` takes no value: it is the message of errno.
+        if PRINTF_PART.fullmatch(output, *in_output) and output[in_output[1] - 1] != "m"
+    ]
     source_parts = [source[slice(*in_source)] for in_source, _ in values]
     if have_numbers(source_parts) is None:  # some are: no program can parse them
         return []
