@@ -91,10 +91,9 @@ def edits_to_number(
     Args:
         pairs: The span of a part in the source, and its span in the output.
     """
-    values = [
+    values = [  # `%m` takes no value: it is the message of errno
         (in_source, in_output)
         for in_source, in_output in sorted(pairs)
-        # `%m` takes no value: it is the message of errno.
         if PRINTF_PART.fullmatch(output, *in_output) and output[in_output[1] - 1] != "m"
     ]
     source_parts = [source[slice(*in_source)] for in_source, _ in values]
