@@ -22,7 +22,6 @@ from vanilla_transformer.training.training_arguments import TokenBudgetTrainingA
 _NEEDED = {
     "target_vocab_size": "separate_vocabularies",
     "target_tokenizer_kind": "separate_vocabularies",
-    "lora_embeddings": "lora_rank",
     "teacher_weight": "teacher",
     "simcut_cutoff": "simcut_alpha",
     "guided_alignment_weight": "guided_alignment",
