@@ -85,6 +85,13 @@ def test_an_option_without_effect_or_with_an_unknown_name_is_refused(words, name
         parse_arguments(["--output_dir", str(tmp_path), *words])
 
 
+def test_a_recipe_with_muon_takes_another_optimizer(tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("optim: muon\nmuon-learning-rate: 0.1\nmuon_momentum: 0.9\n")
+    words = [str(recipe), "--output_dir", str(tmp_path), "--optim", "adafactor"]
+    assert parse_arguments(words).training.optim == "adafactor"
+
+
 def test_muon_may_still_be_chosen_for_a_rate_that_is_given(tmp_path):
     parse_arguments(["--output_dir", str(tmp_path), "--muon-learning-rate", "0.1"])
 

@@ -67,6 +67,8 @@ class RunArguments:
 
     def __post_init__(self) -> None:
         metrics, metric = self.model.metrics, self.training.metric_for_best_model
+        # An `optim` that overrides that of a recipe leaves the recipe's rates without effect.
+        in_recipe = self.recipe.names if self.recipe else set()
         refuse(
             *(
                 (
@@ -76,7 +78,7 @@ class RunArguments:
                 for name, needed in _NEEDED.items()
             ),
             (
-                bool({"muon_learning_rate", "muon_momentum"} & self.given.keys())
+                bool({"muon_learning_rate", "muon_momentum"} & self.given.keys() - in_recipe)
                 and not trains_with_muon(self.given),
                 "`muon_learning_rate` and `muon_momentum` have no effect without `optim` muon.",
             ),

@@ -25,6 +25,12 @@ class Recipe:
     text: str
     words: list[str]  # without the options whose value is null
 
+    @property
+    def names(self) -> set[str]:
+        """The names of the options."""
+        options = (word.partition("=")[0] for word in self.words if word.startswith("--"))
+        return {option.removeprefix("--").replace("-", "_") for option in options}
+
 
 def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     """Reads a recipe."""
