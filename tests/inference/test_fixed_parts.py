@@ -69,6 +69,11 @@ def test_a_line_of_kept_parts_alone_stays(text):
     }
 
 
+def test_kept_parts_alone_stay_beyond_the_longest_source():
+    text = " ".join(f"/usr/share/doc/package{number}/copyright" for number in range(60))
+    assert translator_of().translate(text) == text
+
+
 @pytest.mark.parametrize("text", ALONE)
 @pytest.mark.parametrize("options", [{}, {"scores": True}])
 def test_it_stays_through_a_third_language(text, options):

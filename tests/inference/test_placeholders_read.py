@@ -169,8 +169,10 @@ def test_what_patterns_match_is_read_as_tokens(tokenizer):
     options = {"keep_patterns": [r"the file|d e"]}
     assert translator.translate("open the file now d e", **options) == "open d e now the file"
     assert read_by(translator) == [["<ph1>", "<ph2>"]]
-    assert translator.translate("open the file", keep=False, **options) == "open the file"
+    assert translator.translate("open the file", keep=False) == "open the file"
     assert read_by(translator)[1:] == [[]]
+    with pytest.raises(ValueError, match="`keep_patterns` has no effect without `keep`"):
+        translator.translate("open the file", keep=False, **options)
     translator.translate("open the file now", keep_patterns="the file")  # a text is one pattern
     assert read_by(translator)[2:] == [["<ph1>"]]
 

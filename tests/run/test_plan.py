@@ -145,6 +145,13 @@ def test_a_single_pair_is_warned_of(tmp_path, heard, count, is_warned):
     assert any(warned) == is_warned
 
 
+def test_data_without_pairs_to_train_on_are_refused(tmp_path):
+    pairs = Dataset.from_dict({"source": ["w1"], "target": ["w2"]})
+    parsed = parse_arguments(["--output_dir", str(tmp_path / "out"), "--use_cpu", "True"])
+    with pytest.raises(ValueError, match="A run trains: give training data"):
+        load_data(parsed, DatasetDict(test=pairs))
+
+
 @pytest.mark.parametrize("positions", [20, 40, 255])
 def test_few_learned_positions_limit_outputs_without_a_warning(corpus, tmp_path, heard, positions):
     changes = {"position_embedding_type": "learned", "max_position_embeddings": positions}

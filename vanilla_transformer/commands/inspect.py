@@ -247,6 +247,6 @@ def run(view: tuple[Any, Any]) -> None:
     if show is None:
         print(recognise(options.path))
         return
-    from vanilla_transformer.files.loading import chosen_device, load_weights
+    from vanilla_transformer.files.loading import default_device, load_on
 
-    show(load_weights(options.model).to(chosen_device()).eval(), options)
+    show(load_on(options.model, default_device()), options)

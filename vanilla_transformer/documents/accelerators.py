@@ -18,8 +18,11 @@ from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.memory import Pair
 
 _MARK = regex.compile(
-    r"(?<![\w&])&(?=[\p{L}\p{N}])(?!\w+;)|(?<=\b\p{Lu}\p{Ll}*|\s\p{Ll}+)&(?=\p{Ll})(?!\w+;)"
-    r"|(?<![\w_])_(?=(?:\p{L}\p{Ll}*|OK)\b)|(?<=\b\p{Lu}\p{Ll}*)_(?=\p{Ll})"
+    r"""(?<![\w&])&(?=[\p{L}\p{N}])(?!\w+;)                     # &Open, but not &amp;
+    |(?<=\b\p{Lu}\p{Ll}*|\s\p{Ll}+)&(?=\p{Ll})(?!\w+;)         # E&xit, save f&ile
+    |(?<![\w_])_(?=(?:\p{L}\p{Ll}*|OK)\b)                      # _Open, _OK
+    |(?<=\b\p{Lu}\p{Ll}*)_(?=\p{Ll})                           # E_xit""",
+    regex.VERBOSE,
 )
 # No accelerator of 9,400 in translated programs stands there, but names such as `_private` do.
 _QUOTED = regex.compile(r"(?:[`\"\p{Pi}.=~]|(?<!\p{L})')\Z")

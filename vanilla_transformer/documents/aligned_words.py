@@ -32,6 +32,9 @@ _JUMP = 0.7
 class AlignedWords:
     """The units of an output (words, punctuation, kept parts) and the words of its source.
 
+    `begin` and `end` are positions in the source, `start` and `stop` in the output. A unit is a
+    part of the output, a word one of the source.
+
     Args:
         others: Further spans of the source that may stand in both texts.
 

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby, pairwise
+from typing import NamedTuple
 
 import regex
 
@@ -91,16 +92,28 @@ def _places(tokens: list[Token]) -> Iterator[Place]:
     yield Place(marked, begin=begin, end=end, escape=lambda text: text.translate(signs))
 
 
+class _Region(NamedTuple):
+    """An element that switches translation off or on for all that is in it.
+
+    Attributes:
+        depth: Number of open elements of this name, itself included.
+        is_fixed: Whether it switches translation off.
+    """
+
+    name: str
+    depth: int
+    is_fixed: bool
+
+
 def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Token]:
     """Yields the tokens of HTML, whose kinds tell how they are translated.
 
     The kind is "empty" if a token stays as it is, and "block" if it ends a text.
     """
     open_elements = Counter[str]()
-    # The elements around a token that switch translation off or on: name, depth, is it off?
-    regions = [("", 0, False)]
+    regions = [_Region("", 0, is_fixed=False)]
     for token in split_tags(source, dialect):
-        was_fixed = regions[-1][2]
+        was_fixed = regions[-1].is_fixed
         name, kind = token.name.lower(), token.kind
         if kind in ("text", "raw"):
             is_text = not was_fixed and (kind == "text" or name == "title")  # its title has no tags
@@ -111,13 +124,13 @@ def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Token]:
         else:
             step = {"begin": 1, "end": -1}.get(kind, 0)
             open_elements[name] = max(0, open_elements[name] + step)  # an end tag may end nothing
-            while open_elements[regions[-1][0]] < regions[-1][1]:
+            while open_elements[regions[-1].name] < regions[-1].depth:
                 regions.pop()
             if kind == "begin" and name not in _VOID:
                 asked = _is_fixed(name, token.attributes)
-                if asked is not None and asked != regions[-1][2]:
-                    regions.append((name, open_elements[name], asked))
-            if was_fixed and regions[-1][2]:
+                if asked is not None and asked != regions[-1].is_fixed:
+                    regions.append(_Region(name, open_elements[name], asked))
+            if was_fixed and regions[-1].is_fixed:
                 kind = "empty"
             elif name in _BLOCKS:
                 kind = "block"

@@ -139,20 +139,8 @@ def places_of_markdown(source: str, front_matter: Collection[str] = ()) -> Itera
     for before, token in pairwise(parser.parse(source[head.end() :], env)):
         if token.type != "inline" or not token.map or _CODE.match(token.content):
             continue
-        # The parser takes the backslash before each | out of cells. Other texts are the last in
-        # their lines; without its quotation marks, the title of `!!! note` is its kind.
-        is_cell, quote = before.type in CELLS, '"' * (before.type == "admonition_title_open")
-        as_written, find = (as_cell, source.find) if is_cell else (str, source.rfind)
-        lines: list[tuple[int, str]] = []
-        for index, line in enumerate(token.content.split("\n"), token.map[0]):
-            written = f"{quote}{as_written(line if quote else line.strip())}{quote}"
-            begin = find(written, read_to[index], starts[index + 1])
-            if begin < 0:
-                lines = []
-                break
-            read_to[index] = begin + len(written)
-            lines.append((begin + written.find(as_written(line.strip())), line))
-        for pieces in _texts_of(lines):
+        as_written = as_cell if before.type in CELLS else str
+        for pieces in _texts_of(_find_lines(source, token, before.type, starts, read_to)):
             text = "\n".join(piece for _, piece in pieces).rstrip()
             block, *_ = [token] if text == token.content else parser.parseInline(text, env)
             children = block.children or []
@@ -168,6 +156,31 @@ def places_of_markdown(source: str, front_matter: Collection[str] = ()) -> Itera
                 parser=parser,
                 env=env,
             )
+
+
+def _find_lines(
+    source: str, block: Any, around: str, starts: Sequence[int], read_to: list[int]
+) -> list[tuple[int, str]]:
+    """Finds the lines of a block in the file, each with its begin; none if the file lacks one.
+
+    Args:
+        around: The kind of the token around the block.
+        starts: The begin of each line of the file, and its end.
+        read_to: The end of the last block in each line of the file; it is updated.
+    """
+    # The parser takes the backslash before each | out of cells. Other texts are the last in
+    # their lines; without its quotation marks, the title of `!!! note` is its kind.
+    quote = '"' if around == "admonition_title_open" else ""
+    as_written, find = (as_cell, source.find) if around in CELLS else (str, source.rfind)
+    lines: list[tuple[int, str]] = []
+    for index, line in enumerate(block.content.split("\n"), block.map[0]):
+        written = f"{quote}{as_written(line if quote else line.strip())}{quote}"
+        begin = find(written, read_to[index], starts[index + 1])
+        if begin < 0:
+            return []
+        read_to[index] = begin + len(written)
+        lines.append((begin + written.find(as_written(line.strip())), line))
+    return lines
 
 
 def _texts_of(lines: Sequence[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:

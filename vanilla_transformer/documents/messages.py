@@ -25,8 +25,13 @@ _NUMBER = re.compile(r"%\d+\$[^\s%]")
 _FIRST = re.compile(r"(?:<[^<>]*>)*_[^\W\d_]+(?!\w)")  # a mark of an accelerator, and a word
 _CHOICE = r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,(?:\s*offset:\s*\d+)?"
 _TOKEN = re.compile(
-    rf"''|'(?=[{{}}#])(?:[^']|'')*'|{_CHOICE}|\{{[^{{}},]*,\s*choice\s*,(?:[^{{}}]|\{{[^{{}}]*\}})*\}}"
-    rf"|\{{(?:[^{{}}']|'[^']*')*\}}|#[A-Za-z]*|[{{}}]|{TAG_SIGN}"
+    rf"""''|'(?=[{{}}#])(?:[^']|'')*'           # an apostrophe, a quoted part
+    |{_CHOICE}                                  # the begin of a choice with branches
+    |\{{[^{{}},]*,\s*choice\s*,(?:[^{{}}]|\{{[^{{}}]*\}})*\}}  # a choice of Java, which stays
+    |\{{(?:[^{{}}']|'[^']*')*\}}                # a placeholder
+    |\#[A-Za-z]*|[{{}}]|{TAG_SIGN}              # the number of a plural, a lone brace, a tag
+    """,
+    re.VERBOSE,
 )
 _BRANCH = re.compile(r"\s*(?:=\d+|\w[\w-]*)\s*\{")
 _END = re.compile(r"\s*\}")
@@ -81,14 +86,7 @@ class MessageDocument(Document):
         """Joins the outputs of texts to one output for each text of the document in the file."""
         written: list[TextTranslation | None] = []
         for message, row in zip(self._messages, rows, strict=True):
-            known = [output for output in row if output]  # the others are cut off
-            parts, text = {output.part for output in known}, None
-            if known and known == row:
-                is_whole = len(parts) == 1 and any(parts)
-                text = known[0] if is_whole else message.write(known)
-            are_doubtful = any(output.is_doubtful for output in known)
-            are_known = all(output.is_known for output in known)
-            written.append(text and replace(text, is_doubtful=are_doubtful, is_known=are_known))
+            written.append(_joined_message(message, row))
         forms = list(zip(self._numbers, written, strict=True))
         left = {number for number, text in forms if text is None}
         doubtful = {number for number, text in forms if text and text.is_doubtful}
@@ -96,6 +94,23 @@ class MessageDocument(Document):
             text and replace(text, is_doubtful=number in doubtful) if number not in left else None
             for number, text in forms
         ]
+
+
+def _joined_message(
+    message: "_Choices | AcceleratorText", row: Translations
+) -> TextTranslation | None:
+    """Joins the outputs of the texts of a message. None: it stays, since one of them is cut off."""
+    outputs = [output for output in row if output]
+    if not outputs or len(outputs) < len(row):
+        return None
+    parts = {output.part for output in outputs}
+    is_one_part = len(parts) == 1 and any(parts)  # it holds the whole message
+    text = outputs[0] if is_one_part else message.write(outputs)
+    return text and replace(
+        text,
+        is_doubtful=any(output.is_doubtful for output in outputs),
+        is_known=all(output.is_known for output in outputs),
+    )
 
 
 class _Branch(NamedTuple):

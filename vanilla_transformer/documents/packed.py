@@ -29,8 +29,8 @@ class PackedDocument(Document):
         self._parts = list(_unpacked(content))
         self._members: dict[str, FileTemplate] = {}
         parts = {info.filename: part for info, part in self._parts}
-        compared = filter(re.compile(schema.names[0]).fullmatch, parts)
-        names = [word for name in compared for word in _names_in(parts[name], schema.names[1])]
+        compared = filter(re.compile(schema.comparing).fullmatch, parts)
+        names = [word for name in compared for word in _names_in(parts[name], schema.compared)]
         # Programs pack them in different orders.
         for name in sorted(filter(re.compile(schema.members).fullmatch, parts)):
             try:

@@ -150,9 +150,10 @@ def _translations(message: re.Match[str], forms: Sequence[int], encoding: str) -
 
     A translation is left out if it or its source has escapes of bytes that are no text.
 
-    The source is that of English for the numbers of the form: the singular for 1, but not for 21
-    too if it lacks the number. The form, such as "[2, 3, 4]", has these numbers if they differ from
-    those of English, or both sources are equal.
+    A form of the number 1 alone has the singular as its source, all others the plural. Russian's
+    first form counts 1, 21, 31, ...: its source is the singular only if this has the placeholder,
+    too. The form lists its numbers, such as "[2, 3, 4]", if English has other ones, or both
+    sources are equal.
 
     Args:
         forms: The index of the form of each number, by the rule in the header.

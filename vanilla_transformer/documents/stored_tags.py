@@ -26,6 +26,7 @@ def with_tags_of(text: MarkedText, target: str) -> TextTranslation | None:
 
 def with_own_tags(text: MarkedText, target: str) -> TextTranslation:
     """Returns the stored translation of an equal text with the tags that a person gave it."""
+    # An element of the file stays an element; other tags of XML are written as text.
     kinds = {match[1]: type(tag) for tag in text.tags if (match := _TAG.match(tag.text))}
     items, last = list[Item](), 0
     for match in _TAG.finditer(target):

@@ -173,8 +173,8 @@ def plan_marked(
     rows = list(zip_longest(texts, existing, found))
     decided = [_decide(text, done, memories, use) for text, done, use in rows]
     planned = [
-        PlannedText(text, *names, *answer)
-        for text, names, answer in zip(marked, named, decided, strict=True)
+        PlannedText(text, with_names, names, answer, use)
+        for text, (with_names, names), (answer, use) in zip(marked, named, decided, strict=True)
     ]
     # The job has nothing to do for a text with an existing translation.
     asked = ["" if done else text.named.plain for text, done in zip_longest(planned, existing)]
@@ -212,12 +212,14 @@ def _decide(
 
 def _values(text: MarkedText) -> list[str]:
     """Returns what takes the next values of a program, such as `%s`, in order, if tags do."""
-    coded = (
-        item if isinstance(item, str) else f"<ph{item.number}>" * bool(_IN_TAG.search(item.text))
-        for item in text.whole.parts()
-    )
-    found = _VALUE.findall("".join(coded))
-    return found if any(value[0] == "<" for value in found) else []
+    coded = ""
+    for item in text.whole.parts():
+        if isinstance(item, str):
+            coded += item
+        elif _IN_TAG.search(item.text):
+            coded += f"<ph{item.number}>"
+    found = _VALUE.findall(coded)
+    return found if any(value.startswith("<ph") for value in found) else []
 
 
 def _has_words(text: str) -> bool:
@@ -240,21 +242,25 @@ def write_document(
     made, texts = list[Translation](), list[TextTranslation | None]()
     placed = planned.place_tags(outputs)
     for own, marked, output in zip(planned.texts, placed, outputs, strict=True):
-        has_words = _has_words(output.text) or not _has_words(own.marked.plain)
-        is_whole = output.text.strip() and has_words and output.is_complete
         if own.answer or marked.is_known:
             texts.append(marked)
-            output = Translation(marked.plain, from_memory=output.from_memory)
-        elif is_whole and not output.untranslated and _values(marked) == _values(own.marked):
-            is_doubtful = output.quality is not None and output.quality < fuzzy_below
-            texts.append(replace(marked, is_doubtful=is_doubtful))
-        else:
-            texts.append(None)
+            made.append(Translation(marked.plain, from_memory=output.from_memory))
+            continue
+        is_doubtful = output.quality is not None and output.quality < fuzzy_below
+        is_usable = _is_usable(own.marked, marked, output)
+        texts.append(replace(marked, is_doubtful=is_doubtful) if is_usable else None)
         made.append(output)
     content, written = document.fill(texts, planned.language)
     rows = zip(document.texts, written, strict=True)
     stays = dict.fromkeys(row.location for row, text in rows if text is None)
     return TranslatedDocument(content, made, written, [*document.compared, *stays])
+
+
+def _is_usable(source: MarkedText, marked: TextTranslation, output: Translation) -> bool:
+    """Returns whether an output is complete, and has words and values as its source has them."""
+    is_whole = output.text.strip() and output.is_complete and not output.untranslated
+    has_words = _has_words(output.text) or not _has_words(source.plain)
+    return bool(is_whole and has_words and _values(marked) == _values(source))
 
 
 def _with_output(planned: PlannedText, asked: JobText, output: Translation) -> TextTranslation:

@@ -79,10 +79,13 @@ def _kept_translations(
     """Returns the translation that each text of a document keeps, or None."""
     names, kept = _former_names(sources, messages), list[TextTranslation | None]()
     for name, message in messages.items():
-        source, target = sources.get(names.get(name), message), targets.get(names.get(name), ())
-        part = target[0].part if target and source[0].part == message[0].part else None
-        # A translation with other branches (plural forms) than the source stays one part.
-        texts = target if _fit(message, target) else message if part else ()
+        former = names.get(name)
+        target = targets.get(former, ())
+        is_unchanged = target and sources[former][0].part == message[0].part
+        part = target[0].part if is_unchanged else None
+        texts = target if _fit(message, target) else ()
+        if part and not texts:  # other branches (plural forms) than the source's stay one part
+            texts = message
         kept += [
             TextTranslation(
                 written.marked.plain,

@@ -36,7 +36,9 @@ class XmlFile(FileTemplate):
             attribute, version = schema.languages.get(element.name, ("", ""))
             if attribute and element.attribute("version").startswith(version):
                 naming.append((element, attribute))
-            for place in read(element) if element.is_block and not element.is_fixed else ():
+            if not element.is_block or element.is_fixed:
+                continue
+            for place in read(element):
                 if is_name(place.marked.plain):
                     self.compared.append(place.marked.plain)
                 elif not is_fixed(place.marked.plain):

@@ -32,7 +32,9 @@ _KINDS_OF_TAGS: dict[str, TagKind] = {  # elements of XLIFF, and values of Word'
 
 @dataclass(frozen=True)
 class _XmlTag(Tag):
-    """An element within a text; or, if its text is empty, the begin or end of other runs.
+    """An element within a text.
+
+    Without a text of its own, it marks where other properties of characters begin or end.
 
     Attributes:
         run: The start of the run around it, with its properties. Empty: it is in no run.
@@ -153,7 +155,7 @@ class BlockReader:
             run = f"<{parent.prefix}{schema.run}>{self.source_of(own) if own else ''}"
         end = f"</{parent.prefix}{schema.run}>" if run else ""
         for element in parent.children:
-            if element.tag[0] == "&" and not (element.text or "x").strip("\r\n"):
+            if element.tag[0] == "&" and element.text and not element.text.strip("\r\n"):
                 if re.fullmatch(schema.lines, "\n"):
                     yield _Piece("\n", run, [element.tag])
                 else:  # programs read a space

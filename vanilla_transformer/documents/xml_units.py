@@ -33,7 +33,12 @@ class UnitReader:
         self.pairs, self.left = list[Pair](), list[str]()
 
     def places_of(self, unit: Element) -> Iterator[Place]:
-        """Yields the places of the texts of a unit that are to be translated."""
+        """Yields the places of the texts of a unit that are to be translated.
+
+        A unit without a translation, or one that asks for another, gives one place. A finished one
+        gives a place for each empty segment, and pairs for the memory. Segments that its target
+        lacks are added if the target has the first one; otherwise the unit stays.
+        """
         source, target, segments = map(unit.child, ("source", self._target, "seg-source"))
         is_approved = unit.attribute("approved") == "yes"
         if source is None or (target is None and is_approved):  # it is empty on purpose

@@ -14,15 +14,19 @@ def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any
     """Loads (model, tokenizer) for inference; without a device, on a GPU if there is one."""
     check_model_directory(path)
     tokenizer = load_tokenizer(path)
-    return load_weights(path).to(device or chosen_device()).eval(), tokenizer
+    return load_on(path, device or default_device()), tokenizer
 
 
-def chosen_device(asked: str | None = None) -> str:
-    """Returns the device that computes: the one that is asked for, or a GPU if torch has one."""
-    has_gpu = torch.cuda.is_available()
-    if asked is not None and asked.startswith("cuda") and not has_gpu:
-        raise ValueError(f"`device` {asked!r}: torch finds no such GPU here. Leave the device out.")
-    return asked or ("cuda" if has_gpu else "cpu")
+def load_on(path: str, device: str | torch.device) -> Any:
+    """Loads a model for inference on a device."""
+    if str(device).startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"`device` {device}: torch finds no such GPU here. Leave the device out.")
+    return load_weights(path).to(device).eval()
+
+
+def default_device() -> str:
+    """Returns a GPU if torch has one, otherwise the CPU."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def load_tokenizer(path: str) -> Any:

@@ -224,13 +224,7 @@ class _TermBeams:
         candidates = candidates.gather(1, order)
 
         parents, tokens = candidates // vocab, candidates % vocab
-        outputs = outputs.take_along_dim(parents[..., None], 1)
-        progress, is_whole = self._term_progress(torch.cat([outputs, tokens[..., None]], -1))
-        is_prolonged = self.joins.join(last.gather(1, parents), tokens)[..., None]
-        taken_back = has_term.take_along_dim(parents[..., None], 1) & is_prolonged
-        counts = self.counts.take_along_dim(parents[..., None], 1) - taken_back.int()
-        counts += is_whole.any(-1)
-        missing = self.wanted.missing(counts, progress)
+        counts, missing = self._counts_behind(outputs, last, has_term, parents, tokens)
         is_late = missing > self.max_length - cur_len - 2  # without room for the end
         values += _PENALTY * ((missing > 0) & (is_late | torch.isin(tokens, self.ends)))
 
@@ -243,6 +237,29 @@ class _TermBeams:
         offsets = torch.arange(batch, device=scores.device)[:, None] * num_beams
         indices[:, :, cur_len - decoder_prompt_len] = parents + offsets
         return values.gather(1, turns), sequences, indices
+
+    def _counts_behind(
+        self,
+        outputs: torch.Tensor,
+        last: torch.Tensor,
+        has_term: torch.Tensor,
+        parents: torch.Tensor,
+        tokens: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Counts the terms of continuations, and the tokens that these still lack.
+
+        Args:
+            outputs: Of each beam so far, (batch, beams, length).
+            has_term: Whether a beam ends with a term, (batch, beams, terms).
+            parents, tokens: The beam and the token of each continuation, (batch, candidates).
+        """
+        outputs = outputs.take_along_dim(parents[..., None], 1)
+        progress, is_whole = self._term_progress(torch.cat([outputs, tokens[..., None]], -1))
+        is_prolonged = self.joins.join(last.gather(1, parents), tokens)[..., None]
+        taken_back = has_term.take_along_dim(parents[..., None], 1) & is_prolonged
+        counts = self.counts.take_along_dim(parents[..., None], 1) - taken_back.int()
+        counts += is_whole.any(-1)
+        return counts, self.wanted.missing(counts, progress)
 
     def _candidates(
         self,

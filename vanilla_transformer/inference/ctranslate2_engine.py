@@ -85,7 +85,8 @@ class CTranslate2Engine:
         rows = range(len(self.target_tokens))  # the export closes those without a token
         self.possible_ids = {*rows}.difference(unnamed_ids(tokenizer, len(rows)))
         self.target_ids = {token: index for index, token in enumerate(self.target_tokens)}
-        # Its attention is that of the heads that align; no token is aligned with a source's end.
+        # CTranslate2 returns the attention of the aligning heads alone, and `_best_source` leaves
+        # out the last token: it must be the end. Otherwise transformers aligns.
         has_end = tokenizer("")["input_ids"][-1:] == [tokenizer.eos_token_id]
         self.aligns = aligning_heads(config) is not None and has_end
 

@@ -10,7 +10,7 @@ from typing import Any
 from huggingface_hub import snapshot_download
 from transformers.utils import logging
 
-from vanilla_transformer.files.loading import load_tokenizer, load_weights
+from vanilla_transformer.files.loading import load_on, load_tokenizer
 from vanilla_transformer.inference.engine import Engine
 from vanilla_transformer.inference.ensemble_engine import EnsembleEngine
 from vanilla_transformer.inference.transformers_engine import TransformersEngine
@@ -86,7 +86,7 @@ def load_engines(
         raise ValueError(f"Unknown engine {name!r}: use one of {ENGINES}.")
 
     def load_transformers() -> TransformersEngine:
-        return TransformersEngine(load_weights(paths[0]).to(device).eval(), tokenizer=tokenizer)
+        return TransformersEngine(load_on(paths[0], device), tokenizer=tokenizer)
 
     if name != "transformers":
         limits = "; ".join(_limits_of_ctranslate2(len(paths), config, device))
@@ -106,7 +106,7 @@ def load_engines(
         logger.debug(f"Transformers computes, not the faster CTranslate2: {limits}.")
     if len(paths) == 1:
         return Engines(load_transformers())
-    models = [load_weights(path).to(device).eval() for path in paths]
+    models = [load_on(path, device) for path in paths]
     return Engines(EnsembleEngine(models, [tokenizer, *map(load_tokenizer, paths[1:])]))
 
 

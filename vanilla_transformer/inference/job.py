@@ -21,8 +21,8 @@ class Call:
     Requests with equal options have equal calls, so that their segments may share batches.
 
     Attributes:
-        retries: Whether a second search replaces outputs that repeat themselves or have values in
-            another order, and translations of the sentences replace outputs that lack some.
+        retries: Whether outputs that repeat themselves, lack sentences or have values in another
+            order are computed again. Copies of a similar text and missing terms always are.
         given: The options that decide the search, and with it the engine.
     """
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from itertools import chain
 
 from vanilla_transformer.inference.job import Call, Job, JobText
@@ -196,20 +195,19 @@ def _shifted(span: Span, by: int) -> Span:
 def _put_together(pieces: Pieces[Output], outputs: Sequence[Output]) -> _Whole:
     """Joins the outputs of a text.
 
-    The target language, or else the script of the outputs, decides on spaces at cuts.
+    The target language, or else the script of the outputs, decides on spaces at cuts. Without
+    outputs, the spaces stay.
     """
-
-    @cache
-    def language() -> str | None:
-        return outputs[0].segment.target_language or tag_of_texts(output.text for output in outputs)
-
-    whole = _Whole()
+    whole, language = _Whole(), None
+    if outputs:
+        segment = outputs[0].segment
+        language = segment.target_language or tag_of_texts(output.text for output in outputs)
     for piece in pieces:
         if isinstance(piece, Output):
             whole.add(piece)
         elif isinstance(piece, Cut):
             whole.source += piece.space
-            whole.text += piece.in_language(language())
+            whole.text += piece.in_language(language) if outputs else piece.space
         else:
             whole.add_fixed(piece)
     return whole.numbered(may_be_numbered(outputs[0].segment.source.flags)) if outputs else whole

@@ -1,7 +1,7 @@
 """The uses of former translations in a request, and the choice among these."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, repeat, tee
+from itertools import repeat
 from typing import NamedTuple
 
 from vanilla_transformer.text.memory import LEAST_READ, LEAST_SIMILARITY, Memory, Suggestion
@@ -50,9 +50,7 @@ def decide_memory_uses(
         shows_similar: Whether the result shows a similar text that nothing uses.
         contexts: The context of each text, as in `Pair`. Empty: the contexts are unknown.
     """
-    first, second, third = tee(texts, 3)
-    around = zip(chain([""], first), second, chain(islice(third, 1, None), [""]), strict=False)
-    rows = zip(around, contexts or repeat(None), reads, strict=False)
+    rows = zip(_with_neighbours(texts), contexts or repeat(None), reads, strict=False)
     for (before, text, behind), context, is_read in rows:
         equal = (memory.exact(text, context, before, behind) for memory in memories)
         if found := next(filter(None, equal), None):
@@ -69,3 +67,15 @@ def decide_memory_uses(
         else:  # the model reads the translation, or the result only shows it
             is_repaired = is_read and marks_doubt and found.similarity >= LEAST_REPAIRED
             yield MemoryUse(found, is_read=is_read, is_repaired=is_repaired)
+
+
+def _with_neighbours(texts: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """Yields each text with the one before it and the one behind it; "": there is none."""
+    before, text = "", None
+    for behind in texts:
+        if text is not None:
+            yield before, text, behind
+            before = text
+        text = behind
+    if text is not None:
+        yield before, text, ""

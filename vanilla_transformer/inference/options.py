@@ -1,4 +1,6 @@
-"""The options of a request, declared once for every door; imports nothing heavy.
+"""The options of a request, declared once for Python, the command line and the server.
+
+This file imports nothing heavy.
 
 The command `translate`, the fields of the server's requests to `/v1/generate`, the keywords of
 `Translator.translate` and the table of docs/translating.md are made from `TranslateOptions`.
@@ -44,7 +46,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "scores": "quality",
     },
 }
-"""The names of options that differ at a door, by the names of the fields."""
+"""The names of options in Python and in `/translate`, where they differ from the fields."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,8 +102,10 @@ class Reader:
             source = replace(whole.part(line.span, own), similar=similar)
             if job.in_sentences and not any(map(str.isalpha, line.text)):
                 pieces.append(Fixed(line.text, source.find_kept()))
+            elif job.in_sentences and not similar:
+                pieces += self.sentences(source)
             else:
-                pieces += self.sentences(source) if job.in_sentences and not similar else [source]
+                pieces.append(source)
             _, direction = direction.of_text(line.text, self._tags)  # a tag counts for all lines
         return pieces
 

@@ -14,6 +14,7 @@ from vanilla_transformer.inference.segments import Output, Segment, Source
 from vanilla_transformer.inference.steps import Outputs, Steps, edited
 from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.model.directions import FirstTokens
+from vanilla_transformer.text.edits import SourceSpan
 from vanilla_transformer.text.languages import words_have_spaces
 from vanilla_transformer.text.printf import edits_to_number, may_be_numbered
 from vanilla_transformer.text.repetition import tokens_not_repeated
@@ -25,7 +26,7 @@ from vanilla_transformer.text.sentences import (
 from vanilla_transformer.text.terms import edits_to_place_terms, missing_targets, targets_in
 from vanilla_transformer.tokenizer_sides import vocabulary_of
 
-_CANDIDATES = 8
+_OUTPUTS_TO_CHOOSE_FROM = 8
 """Number of outputs among which one with ordered placeholders is looked for."""
 
 
@@ -74,14 +75,22 @@ def lacks_sentences(output: Output) -> bool:
     """
     segment, direction = output.segment, output.segment.source.direction
     source, target = known_tag(direction.source), known_tag(direction.target)
-    pieces = split_sentences(segment.text, source, segment.kept)
-    if len(pieces) == 1 or not output.is_complete:
-        return len(pieces) > 1
+    sentences = _sentences_of(segment.text, source, segment.kept)
+    if len(sentences) == 1:
+        return False
+    if not output.is_complete:
+        return True
     is_translation = bool(source and target) and source != target  # and no summary
     if not is_translation or segment.source.similar or not sentences_have_signs(target):
         return False
-    found = len(split_sentences(output.text, target)[::2])
-    return found < 1 + sum(starmap(is_sure_end, pairwise(map(str, pieces[::2]))))
+    num_needed = 1 + sum(starmap(is_sure_end, pairwise(sentences)))
+    return len(_sentences_of(output.text, target)) < num_needed
+
+
+def _sentences_of(text: str, language: str | None, kept: Sequence[SourceSpan] = ()) -> list[str]:
+    """Returns the sentences of a text, without the cuts between them."""
+    pieces = split_sentences(text, language, kept)
+    return [piece for piece in pieces if isinstance(piece, str)]
 
 
 class Retry(NamedTuple):
@@ -133,7 +142,9 @@ class SegmentTranslator:
                     rows[index] = row
             return rows
 
-        keys = [(segment.source.direction.begin, segment.is_aligned) for segment in segments]
+        keys = [
+            (segment.source.direction.begin, segment.probably_needs_links) for segment in segments
+        ]
         return map_grouped(segments, keys, translate)
 
     def _with_sentences(self, rows: list[Outputs], call: Call) -> list[Outputs]:
@@ -171,7 +182,7 @@ class SegmentTranslator:
 
     def _with_values_in_order(self, rows: list[Outputs], call: Call) -> list[Outputs]:
         """Returns outputs of two searches; those with ordered values come first."""
-        call = self.steps.with_search(call, call.search.with_outputs(_CANDIDATES))
+        call = self.steps.with_search(call, call.search.with_outputs(_OUTPUTS_TO_CHOOSE_FROM))
         return self._best_of_two_searches(rows, call, has_other_values)
 
     def _best_of_two_searches(

@@ -114,8 +114,8 @@ class Segment:
         return not is_read and not others.strip(WHITE_SPACE + ",;")
 
     @property
-    def is_aligned(self) -> bool:
-        """Whether outputs are aligned: links tell the place of a missing part or a space."""
+    def probably_needs_links(self) -> bool:
+        """Whether its outputs probably need links, so that the search itself aligns them."""
         return bool(self.kept or self.reading.spaces)
 
     @property

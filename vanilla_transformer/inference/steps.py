@@ -72,7 +72,7 @@ class Steps:
         """
         ids, search = [segment.ids for segment in segments], call.search
         if terms is None:
-            align = call.details.linked or any(segment.is_aligned for segment in segments)
+            align = call.details.linked or any(segment.probably_needs_links for segment in segments)
             rows = call.engine.generate(ids, search, call.batch_tokens, align, on_batch)
         else:
             engine = self.engines.transformers
@@ -125,10 +125,7 @@ class Steps:
         wanted = [
             index
             for index, output in enumerate(outputs)
-            if call.details.linked
-            or (output.copies and output.copies.missing)
-            or output.segment.reading.spaces
-            or (output.segment.matches and not words_have_spaces(output.segment.target_language))
+            if call.details.linked or _needs_links(output)
         ]
         aligned: Any = [outputs[index].hypothesis.aligned for index in wanted]
         if None in aligned:  # the search itself has not aligned them
@@ -181,6 +178,17 @@ class Steps:
         return [*hypothesis.ids, *([] if end is None else [end])]
 
 
+def _needs_links(output: Output) -> bool:
+    """Returns whether links tell the place of a missing part, of a space or of a term."""
+    segment = output.segment
+    return bool(
+        (output.copies and output.copies.missing)
+        or segment.reading.spaces
+        # In other languages, the words themselves tell the place of a term.
+        or (segment.matches and not words_have_spaces(segment.target_language))
+    )
+
+
 def _copies(
     segment: Segment, text: str, edits: Sequence[Edit], origins: Mapping[OutputSpan, SourceSpan]
 ) -> Copies:
@@ -215,9 +223,11 @@ def restore(output: Output) -> Output:
         edits = edits_to_restore(output.copies, output.links, terms)
         output = edited(output, edits)
     if output.copies:
-        text, kept = output.text, output.copies.in_output
-        percents = edits_to_add_percents(segment.text, segment.kept, text, kept)
-        output, edits = edited(output, percents) if percents else output, [*edits, *percents]
+        kept = output.copies.in_output
+        percents = edits_to_add_percents(segment.text, segment.kept, output.text, kept)
+        if percents:
+            output = edited(output, percents)
+            edits = [*edits, *percents]
     return replace(output, restored=tuple(edit.text.strip() for edit in edits if edit.text))
 
 

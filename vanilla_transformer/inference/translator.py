@@ -10,7 +10,7 @@ from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
 
 from vanilla_transformer.files.loading import (
-    chosen_device,
+    default_device,
     load_generation_settings,
     load_tokenizer,
 )
@@ -140,7 +140,7 @@ class Translator:
         paths = [str(name) for name in ([path] if isinstance(path, str | Path) else path)]
         for folder in paths:
             check_model_directory(folder)
-        first, device = paths[0], chosen_device(device)
+        first, device = paths[0], device or default_device()
         tokenizer = load_tokenizer(first)  # its error explains a name that the Hub lacks
         config = AutoConfig.from_pretrained(first)
         settings = load_generation_settings(first, config)

@@ -26,7 +26,7 @@ _NEEDED = {
     "simcut_cutoff": "simcut_alpha",
     "guided_alignment_weight": "guided_alignment",
 }
-"""Options by those without which they have no effect."""
+"""For each of some options, the one without which it has no effect."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class RunArguments:
                 for name, needed in _NEEDED.items()
             ),
             (
-                bool({"muon_learning_rate", "muon_momentum"} & self.given.keys() - in_recipe)
+                bool({"muon_learning_rate", "muon_momentum"} & (self.given.keys() - in_recipe))
                 and not trains_with_muon(self.given),
                 "`muon_learning_rate` and `muon_momentum` have no effect without `optim` muon.",
             ),

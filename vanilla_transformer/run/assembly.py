@@ -1,5 +1,7 @@
 """The working parts of a run, made by its plan: token ids, model, Trainer, scorers."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from time import monotonic
@@ -25,7 +27,7 @@ from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.run.tokenizer_and_config import first_difference
 from vanilla_transformer.run.training_scores import ScoredTexts
 from vanilla_transformer.training.callbacks import CompletePushes, SubwordEpochs
-from vanilla_transformer.training.metrics import Scored
+from vanilla_transformer.training.metrics import GenerationMetrics, Scored
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.objectives import Teachers
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
@@ -59,21 +61,28 @@ class Assembly:
             The texts, their scores (None: only the loss was computed) and all figures.
         """
         texts = ScoredTexts.of(self.plan, self.encoded, split, most)
-        own = self.trainer.compute_metrics
-        self.trainer.compute_metrics = scorer = texts.make_scorer(with_intervals=True)
-        figures = self.trainer.evaluate(texts.encoded, metric_key_prefix=PREFIXES[split])
-        self.trainer.compute_metrics = own
+        scorer = texts.make_scorer(with_intervals=True)
+        with self._scored_by(scorer):
+            figures = self.trainer.evaluate(texts.encoded, metric_key_prefix=PREFIXES[split])
         return texts.rows, scorer.last, figures
 
     def seconds_per_text(self, split: str, most: int, with_intervals: bool) -> float:
         """Times the scores of a sample of at most `most` texts, whose figures are not logged."""
         texts = ScoredTexts.of(self.plan, self.encoded, split, most)
-        own = self.trainer.compute_metrics
-        self.trainer.compute_metrics = texts.make_scorer(with_intervals)
-        began = monotonic()
-        self.trainer.evaluation_loop(self.trainer.get_eval_dataloader(texts.encoded), "Timing")
-        self.trainer.compute_metrics = own
-        return (monotonic() - began) / len(texts.rows)
+        with self._scored_by(texts.make_scorer(with_intervals)):
+            began = monotonic()
+            self.trainer.evaluation_loop(self.trainer.get_eval_dataloader(texts.encoded), "Timing")
+            return (monotonic() - began) / len(texts.rows)
+
+    @contextmanager
+    def _scored_by(self, scorer: GenerationMetrics) -> Iterator[None]:
+        """Scores with another `compute_metrics` until the block ends."""
+        usual = self.trainer.compute_metrics
+        self.trainer.compute_metrics = scorer
+        try:
+            yield
+        finally:
+            self.trainer.compute_metrics = usual
 
 
 def make_model(plan: RunPlan) -> Any:

@@ -128,15 +128,20 @@ def _score_systems(
             models[name] = {metric: without_infinities(baseline.score), "interval": ends}
             rest = systems[index + 1 :]
             for (other, texts), result in zip(rest, others, strict=True):
-                # The bootstrap of few texts hardly varies. This is the chance that one of two equal
-                # models, named beforehand, is better in all texts in which they differ.
-                least = 2.0 ** -sum(map(ne, outputs, texts))
-                p = max(float(result.p_value), least)
-                # For equal scores sacrebleu returns the least p-value, as if chance had no part.
-                p = 1.0 if result.score == baseline.score else p
+                p = _p_value(result, baseline, differing=sum(map(ne, outputs, texts)))
                 difference = without_infinities(result.score - baseline.score)
                 pairs.append({"models": [name, other], "difference": difference, "p_value": p})
         better = "lower" if metric in ERROR_RATES else "higher"
         found = {"models": models, "pairs": pairs, "signature": signature, "better": better}
         scores[metric] = found
     return scores
+
+
+def _p_value(result: Any, baseline: Any, differing: int) -> float:
+    """Returns the p-value of two models, whose outputs differ for some number of texts."""
+    # For equal scores sacrebleu returns the least p-value, as if chance had no part.
+    if result.score == baseline.score:
+        return 1.0
+    # The bootstrap of few texts hardly varies. This is the chance that one of two equal models,
+    # named beforehand, is better in all texts in which they differ.
+    return max(float(result.p_value), 2.0**-differing)

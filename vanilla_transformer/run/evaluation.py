@@ -68,8 +68,9 @@ def evaluate_model(
     """
     rows, tokenizers = _load_scored(data_arguments, split, metrics, bleu_tokenize)
     tokenize = joint_score_tokenizer(set(tokenizers))
-    given = rows, data_arguments
-    outputs = _translate(model_name_or_path, *given, return_scores=calibrates, **options)
+    outputs = _translate(
+        model_name_or_path, rows, data_arguments, return_scores=calibrates, **options
+    )
     predictions = [output.text for output in outputs]
     references = references_of(rows)
     scores = {

@@ -139,9 +139,10 @@ def _load_splits(
         return load_parallel_data(options, links, None if prepared is None else Path(prepared))
     languages = (options.source_language, options.target_language)
     splits = {name: with_languages(rows, languages) for name, rows in data.items()}
-    if links is not None:
-        splits["train"] = add_links(splits["train"], links)
-    splits["train"] = add_cased_copies(splits["train"], options.case_augment)
+    if "train" in splits:  # or else `_load_data` refuses the data
+        if links is not None:
+            splits["train"] = add_links(splits["train"], links)
+        splits["train"] = add_cased_copies(splits["train"], options.case_augment)
     return ParallelData(DatasetDict(splits))
 
 

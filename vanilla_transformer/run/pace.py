@@ -47,8 +47,12 @@ _MOST_OF_SCORES = 0.1
 """Largest share of a time for the last scores, or for those of a sample; chosen, not measured."""
 
 _TIMING_OPTIONS = {
-    **dict.fromkeys(("minutes", "prepared", "resume_from_checkpoint")),
-    **{"push_to_hub": False, "report_to": "none", "disable_tqdm": True},
+    "minutes": None,
+    "prepared": None,
+    "resume_from_checkpoint": None,
+    "push_to_hub": False,
+    "report_to": "none",
+    "disable_tqdm": True,
 }
 """Options of the timed run, in place of the given ones."""
 

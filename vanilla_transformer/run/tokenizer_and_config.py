@@ -45,9 +45,9 @@ def open_tokenizer(
         _check_same_tokens(tokenizer, named, init_from)
     saved = getattr(tokenizer, "training_options", {})
     for name, value in wanted.items():
-        if value != (is_saved := saved.get(name)):
+        if value != saved.get(name):
             raise ValueError(
-                f"The vocabulary of {path!r} is not made anew: its {name} is {is_saved!r}, not "
+                f"The vocabulary of {path!r} is not made anew: its {name} is {saved.get(name)!r}, not "
                 f"{value!r}. Leave the option out, or train a new model."
             )
     check_added_tokens(tokenizer, added_tokens, path)

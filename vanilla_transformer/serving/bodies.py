@@ -61,7 +61,7 @@ async def read_bytes(request: Request, limits: Limits) -> bytes:
     """Reads a body as it is, unless it comes too slowly, is too large, or the client is gone."""
     declared = request.headers.get("content-length", "")
     size = int(declared) if declared.isdigit() else 0
-    body, more = bytearray(), True
+    body, more, is_late = bytearray(), True, False
     try:
         async with asyncio.timeout(limits.read_timeout):
             # Most clients read no answer while they send, so a body that is somewhat too large is
@@ -74,19 +74,14 @@ async def read_bytes(request: Request, limits: Limits) -> bytes:
                 more = message.get("more_body", False)
                 size = max(size, len(body))
     except TimeoutError:
-        if size <= limits.max_body:
-            raise RequestError(
-                408,
-                f"The body did not arrive within {limits.read_timeout:g} s: send it at once.",
-                {"Connection": "close"},
-            ) from None
-    if size <= limits.max_body:
-        return bytes(body)
-    raise RequestError(
-        413,
-        f"The body has more than {limits.max_body} bytes: send less in a request.",
-        {"Connection": "close"},
-    )
+        is_late = True
+    if size > limits.max_body:
+        problem = f"The body has more than {limits.max_body} bytes: send less in a request."
+        raise RequestError(413, problem, {"Connection": "close"})
+    if is_late:
+        problem = f"The body did not arrive within {limits.read_timeout:g} s: send it at once."
+        raise RequestError(408, problem, {"Connection": "close"})
+    return bytes(body)
 
 
 async def parse_body(request: Request, body: bytes) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from io import BytesIO
-from itertools import islice
 from typing import Any, Generic, Self, TypeVar
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
@@ -144,15 +143,18 @@ class Pages(Contents[FileTemplate, MarkedJob]):
         """As for `Contents`. A page is cut off if one of its texts is."""
         if answer is None:
             return [self._row([page.join([None] * len(page.texts))], True) for page in self.items]
-        best = iter([outputs[0].is_complete for outputs in answer.rows])
-        ranked = ([outputs[rank] for outputs in answer.rows] for rank in range(self.num_outputs))
-        written = [iter(answer.planned.place_tags(outputs)) for outputs in ranked]
-        described = []
+        rows, rows_of_pages, begin = answer.rows, [], 0
+        written = [
+            answer.planned.place_tags([outputs[rank] for outputs in rows])
+            for rank in range(self.num_outputs)
+        ]
         for page in self.items:
-            count = len(page.texts)
-            pages = [page.join(list(islice(texts, count))) for texts in written]
-            described.append(self._row(pages, all(list(islice(best, count)))))
-        return described
+            end = begin + len(page.texts)
+            is_complete = all(outputs[0].is_complete for outputs in rows[begin:end])
+            pages = [page.join(texts[begin:end]) for texts in written]
+            rows_of_pages.append(self._row(pages, is_complete))
+            begin = end
+        return rows_of_pages
 
 
 @dataclass(frozen=True)

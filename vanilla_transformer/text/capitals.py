@@ -28,7 +28,10 @@ def to_upper(text: str, tag: str | None = None) -> str:
 
 
 def to_title(word: str, tag: str | None = None) -> str:
-    """Returns a word with a capital at its beginning; of Dutch, IJ or behind 's: 's Avonds."""
+    """Returns a word with a capital at its beginning.
+
+    Dutch writes IJ as one letter (IJsland), and skips a shortened article ('s Avonds).
+    """
     if _is_in(tag, "nl"):
         return str(_FIRST_OF_DUTCH.sub(lambda letters: letters[0].upper(), word))
     return str(_FIRST_LETTER.sub(lambda letter: _with_dots(letter[0], tag).title(), word))

@@ -76,10 +76,10 @@ def moved(span: Span, edits: Sequence[Edit]) -> Span:
     begin, end = span
     for edit in edits:
         grown = len(edit.text) - (edit.end - edit.begin)
-        if edit.end <= begin:
+        if edit.end <= begin:  # before the part: both ends move
             shift_begin += grown
             shift_end += grown
-        elif edit.begin < end:
+        elif edit.begin < end:  # it meets the part, which grows to include it
             shift_begin += min(edit.begin - begin, 0)
             shift_end += grown + max(edit.end - end, 0)
     return begin + shift_begin, end + shift_end

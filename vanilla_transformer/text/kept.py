@@ -196,6 +196,15 @@ def _spans_in_output(
     ]
 
 
+def _is_plain_percent(output: str, span: OutputSpan, before: str) -> bool:
+    """Returns whether `%%` is the percent sign of a number, or of a part that may stand for one.
+
+    Args:
+        before: The kept part directly before it. "": there is none.
+    """
+    return bool(BY_NUMBER.match(output, span[0])) or before[-1:] not in ("", "%")
+
+
 def _found_and_spare(
     source: str,
     parts: Sequence[_Part],
@@ -219,8 +228,8 @@ def _found_and_spare(
         if remaining[form] and not (is_repeated and extra[form]):
             remaining[form] -= 1
             found.append(part)
-        elif text == "%%" and (BY_NUMBER.match(output, span[0]) or before[-1:] not in ("", "%")):
-            continue  # the percent sign of a number, or of a part that may stand for one
+        elif text == "%%" and _is_plain_percent(output, span, before):
+            continue
         elif extra[form]:  # a copy too many
             extra[form] -= 1
             spare.append(Spare(span, is_repeated or may_not_repeat(pattern_of(text, flags))))

@@ -42,13 +42,14 @@ def split_lines(text: str) -> list[str | Line]:
     pieces, position = list[str | Line](), 0
     for index, piece in enumerate(chain.from_iterable(parts)):  # lines and breaks alternately
         line = "" if index % 2 else piece.strip(WHITE_SPACE)
-        before = piece.index(line) if line else len(piece)
-        begin, end = position + before, position + before + len(line)
-        position += len(piece)
-        pieces.append(text[begin - before : begin])
         if line:
-            pieces += [Line(line, (begin, end)), text[end:position]]
-    return [piece for piece in pieces if piece != ""]
+            before, _, after = piece.partition(line)
+            begin = position + len(before)
+            pieces += [before, Line(line, (begin, begin + len(line))), after]
+        else:
+            pieces.append(piece)
+        position += len(piece)
+    return [piece for piece in pieces if piece]
 
 
 def count_characters(text: str) -> int:

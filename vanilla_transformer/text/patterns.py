@@ -352,7 +352,7 @@ def find_patterns(
 
 def pattern_of(part: str, flags: frozenset[str] = frozenset()) -> Pattern | None:
     """Returns the pattern that matches the whole of a text, which may have flags, or None."""
-    patterns, _ = _patterns_for(flags, True)
+    patterns, _ = _patterns_for(flags, has_space=True)
     return next((one for one in patterns if _compiled(one.expression).fullmatch(part)), None)
 
 
@@ -363,9 +363,15 @@ def may_not_repeat(pattern: Pattern | None) -> bool:
 
 
 def is_invented(part: str, pattern: Pattern, source: str, of_source: Collection[Pattern]) -> bool:
-    """Returns whether an output has invented a part; `of_source` are the patterns of its source."""
-    if pattern.is_unambiguous or pattern.kind != "placeholder" or pattern not in of_source:
-        return pattern.is_unambiguous
+    """Returns whether an output has invented a part.
+
+    Args:
+        of_source: The patterns of the parts of the source.
+    """
+    if pattern.is_unambiguous:
+        return True
+    if pattern.kind != "placeholder" or pattern not in of_source:
+        return False
     number = regex.search(r"\d+$", part)  # %2 may be a share where the source has a 2
     return not (number and regex.search(rf"(?<![\d%$]){number[0]}(?!\d)", source))
 

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any, Self
 
 import regex
@@ -26,10 +26,13 @@ from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.text.words import words_and_signs
 
 _TOKEN = regex.compile(r"<ph\d>|%[^\s%<]*?[a-zA-Z](?:%%)?")
+"""A stand-in such as `<ph1>`, or a placeholder of printf that the model reads differently."""
 OTHER_SPACE = regex.compile(
     rf"(?<=\w)\u00ad(?=\w)|(?<![{WHITE_SPACE}])(?! (?![{WHITE_SPACE}]))[{WHITE_SPACE}]+"
 )
+"""A soft hyphen in a word, or white space that is not exactly one space."""
 INVISIBLE = regex.compile(rf"(?<=\w)(?:\u00ad|[{ZERO_WIDTH}]+)(?=\w)")
+"""A soft hyphen or white space without a width, between two letters."""
 
 
 @dataclass(frozen=True)
@@ -88,22 +91,21 @@ class Reading:
 
     def edits_to_restore_spaces(self, output: str, links: TokenLinks) -> list[Edit]:
         """Returns the edits that restore white space, such as a no-break space, between words."""
-        words, edits = words_and_signs(self.original), dict[Span, Edit]()
+        words, edits = words_and_signs(self.original), list[Edit]()
         gaps = [
             (first, second)
             for first, second in pairwise(words_and_signs(output))
             if output[first[1] : second[0]] == " "
         ]
         for space in self.spaces:
-            before = [links.linked_with(word) for word in words if word[1] == space.begin]
-            behind = [links.linked_with(word) for word in words if word[0] == space.end]
-            for first, second in gaps:
-                gap = first[1], second[0]
-                is_linked = meets(first, chain(*before)) and meets(second, chain(*behind))
-                if is_linked and gap not in edits:
-                    edits[gap] = Edit(*gap, self.original[slice(*space.span)])
-                    break
-        return sorted(edits.values(), key=lambda edit: edit.begin)
+            left = [s for word in words if word[1] == space.begin for s in links.linked_with(word)]
+            right = [s for word in words if word[0] == space.end for s in links.linked_with(word)]
+            linked = (pair for pair in gaps if meets(pair[0], left) and meets(pair[1], right))
+            if pair := next(linked, None):
+                gaps.remove(pair)  # a gap gets one space
+                first, second = pair
+                edits.append(Edit(first[1], second[0], self.original[slice(*space.span)]))
+        return sorted(edits, key=lambda edit: edit.begin)
 
     def edits_to_replace_stand_ins(self, output: str) -> list[Edit]:
         """Returns the edits that replace stand-ins in an output by parts of the original."""
@@ -194,11 +196,10 @@ class StandIns:
         parts: dict[str, deque[Edit]] = defaultdict(deque)
         for edit in source.edits:
             parts[source.original[edit.begin : edit.end].strip()].append(edit)
-        pairs = [
-            (span, parts[part].popleft())
-            for span in self._fitting(text, spans)
-            if parts[part := text[slice(*span)]]
-        ]
+        pairs = list[tuple[Span, Edit]]()
+        for span in self._fitting(text, spans):
+            if alike := parts[text[slice(*span)]]:
+                pairs.append((span, alike.popleft()))
         tokens = [Edit(*span, edit.text) for span, edit in pairs if edit.text]
         reading = Reading(text, tokens).without([span for span, edit in pairs if not edit.text])
         edits = [

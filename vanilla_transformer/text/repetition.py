@@ -7,10 +7,10 @@ import regex
 
 _TIMES = 3
 """Smallest number of equal words, or parts of a word, in a row that counts as a repetition."""
-_TOKENS, _LETTERS, _ALPHABET = 3, 12, 1000
-"""Lengths of token groups that a second search does not repeat: subwords, letters.
-
-A vocabulary of single characters counts as letters if it has fewer than 1000 tokens.
+_LARGEST_ALPHABET = 1000
+"""A vocabulary of single characters with fewer tokens is one of letters."""
+_SUBWORDS, _LETTERS = 3, 12
+"""Numbers of tokens in a row that a second search does not repeat.
 
 Of the German references of Multi30k, 0.7% have three subwords twice, 1.1% twelve letters, and 91%
 three letters. Chinese characters, which are more than an alphabet, hold as much as subwords.
@@ -28,8 +28,8 @@ _LETTER = regex.compile(r"\p{L}")
 
 def tokens_not_repeated(vocabulary: Collection[str]) -> int:
     """Returns the length of the token groups that a search without repeated words forbids."""
-    is_of_letters = median(map(len, vocabulary)) == 1 and len(vocabulary) < _ALPHABET
-    return _LETTERS if is_of_letters else _TOKENS
+    is_of_letters = median(map(len, vocabulary)) == 1 and len(vocabulary) < _LARGEST_ALPHABET
+    return _LETTERS if is_of_letters else _SUBWORDS
 
 
 def repeats_itself(text: str) -> bool:

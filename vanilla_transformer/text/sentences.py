@@ -1,4 +1,4 @@
-"""Cuts a line that is too long for a model: between sentences, clauses, words or letters.
+"""The sentences of a line, and the cuts of a line that is too long for a model.
 
 `sentencex` finds the sentences of some 300 languages.
 """
@@ -125,7 +125,11 @@ _WITHOUT_SIGNS = {"Thai", "Laoo", "Khmr", "Mymr", "Tibt"}
 
 
 def is_sure_end(sentence: str, following: str) -> bool:
-    """Returns whether a sentence ends here: not by a number or a short word, nor in a quotation."""
+    """Returns whether a sentence surely ends here.
+
+    It ends with a clear sign, or with a word of four letters and a dot, before a letter that is
+    not small.
+    """
     begins = following[:1].isalpha() and not following[:1].islower()
     return begins and _SURE_END.search(sentence, max(len(sentence) - 5, 0)) is not None
 

@@ -102,12 +102,11 @@ class Glossary:
         matches: list[Match] = []
         for (case, inflected), table in self._tables_of(language).items():
             words = [_normalized(text[slice(*span)], language, case, inflected) for span in spans]
-            sizes = sorted({len(term) for term in table})
             matches += [
                 Match((spans[first][0], spans[first + size - 1][1]), table[term])
-                for first in range(len(words))
-                for size in sizes
-                if (term := tuple(words[first : first + size])) in table and len(term) == size
+                for size in {len(term) for term in table}
+                for first in range(len(words) - size + 1)
+                if (term := tuple(words[first : first + size])) in table
             ]
         # `sorted` is stable: exact forms come before inflected ones.
         in_order = sorted(matches, key=lambda match: match.span)
@@ -131,10 +130,12 @@ class Glossary:
 def _normalized(word: str, language: str | None, case: bool, inflected: bool) -> str:
     """Returns the form by which a word is compared: its lemma if inflected words count."""
     word = normalize("NFC", word)
-    base = lemma(word.lower(), language).lower() if inflected else word.lower()
-    if not case or not inflected:
-        return word if case else base
-    return base.upper() if word.isupper() else base.title() if word[0].isupper() else base
+    if not inflected:
+        return word if case else word.lower()
+    base = lemma(word.lower(), language).lower()
+    if case and word.isupper():
+        return base.upper()
+    return base.title() if case and word[0].isupper() else base
 
 
 def targets_in(

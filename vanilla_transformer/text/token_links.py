@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from vanilla_transformer.text.edits import Edit, OutputSpan, SourceSpan, meets, moved, spans_after
 from vanilla_transformer.text.word_alignment import Links, word_links
@@ -22,6 +23,13 @@ class TokenLinks:
     in_output: Sequence[OutputSpan]
     aligned: Sequence[int]
 
+    @classmethod
+    def of_pairs(
+        cls, in_source: Sequence[SourceSpan], pairs: Sequence[tuple[OutputSpan, int]]
+    ) -> Self:
+        """Makes links from the span of each output token and the index of its source token."""
+        return cls(in_source, [span for span, _ in pairs], [index for _, index in pairs])
+
     def linked_with(self, source_span: SourceSpan) -> list[OutputSpan]:
         """Returns the spans of the output's tokens that are linked with a part of the source."""
         return sorted(
@@ -41,14 +49,14 @@ class TokenLinks:
     def then(self, further: "TokenLinks") -> "TokenLinks":
         """Returns the links of the source to a translation of the output, by way of the output."""
         own = list(self.pairs())
-        pairs = [
-            (span, index)
-            for span, middle in further.pairs()
-            for linked, index in own
-            if meets(linked, [further.in_source[middle]])
-        ]
-        return TokenLinks(
-            self.in_source, [span for span, _ in pairs], [index for _, index in pairs]
+        return TokenLinks.of_pairs(
+            self.in_source,
+            [
+                (span, index)
+                for span, middle in further.pairs()
+                for linked, index in own
+                if meets(linked, [further.in_source[middle]])
+            ],
         )
 
     def edited(self, edits: Sequence[Edit]) -> "TokenLinks":
@@ -67,5 +75,4 @@ class TokenLinks:
                     indices = [len(in_source)]
                     in_source.append(edit.in_source)
                 pairs += [((begin, begin + len(edit.text.strip())), index) for index in indices]
-        pairs.sort()
-        return TokenLinks(in_source, [span for span, _ in pairs], [index for _, index in pairs])
+        return TokenLinks.of_pairs(in_source, sorted(pairs))
