@@ -6,9 +6,10 @@ import os
 import sys
 from functools import partial
 from math import inf
+from threading import Thread
 
 import pytest
-from programs import command
+from programs import REPOSITORY, command
 
 from vanilla_transformer.command_line import UsageError
 from vanilla_transformer.commands.program import main, run_subcommand
@@ -29,6 +30,16 @@ def files(tmp_path):
 def test_a_pipe_keeps_lines_and_order(trained):
     done = command("translate", trained, "--num-beams", "2", input="\n".join(LINES))
     assert (done.stdout, done.stderr, done.returncode) == (OUTPUTS, "", 0)
+
+
+def test_a_glossary_may_come_from_a_pipe(tmp_path, capsys):
+    os.mkfifo(pipe := tmp_path / "terms")
+    writing = Thread(target=pipe.write_text, args=("file\tAkte\n",))
+    writing.start()
+    model = str(REPOSITORY / "model_cards" / "program-texts")
+    translate([model, "--target-language", "de", "--glossary", str(pipe), "Open the file"])
+    writing.join()
+    assert "Akte" in capsys.readouterr().out
 
 
 def test_what_nobody_can_change_is_told_with_verbose_alone(trained):

@@ -173,7 +173,9 @@ def made_outputs(count, seed=None):
 
 def calibrated(folder, pairs):
     given, references = zip(*pairs, strict=True)
-    return calibrate(saved(folder), given, Dataset.from_dict({"target": references}))
+    rows = [[one] if isinstance(one, str) else one for one in references]
+    columns = {"target": [texts[0] for texts in rows], "references": rows}
+    return calibrate(saved(folder), given, Dataset.from_dict(columns))
 
 
 def correlation_in(said):

@@ -92,6 +92,10 @@ def test_a_tag_that_is_no_token_of_the_model_is_refused(trained, corpus):
     entry = json.dumps({"name": "a", "tag": "<formal>", "test": files})
     with pytest.raises(ValueError, match="'<formal>' is no token"):
         evaluate_model(trained, DataArguments(corpora=[entry]))
+    pairs = [str(corpus / "train.en"), str(corpus / "train.de")]
+    training = json.dumps({"name": "a", "tag": "<formal>", "train": pairs})
+    data = DataArguments(corpora=[training], test_source=files[0], test_target=files[1])
+    assert evaluate_model(trained, data).scores  # its sources have no tag
 
 
 CHINESE = ["我今天看到一只黑猫", "他在公园里睡觉", "我们喜欢喝热茶", "你明天会去学校吗"]

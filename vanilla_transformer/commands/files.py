@@ -13,7 +13,7 @@ from typing import TextIO, cast
 from vanilla_transformer.command_line import usage_errors
 from vanilla_transformer.commands.options import OutputFile
 from vanilla_transformer.files.atomic_files import LOCK, replaced_file
-from vanilla_transformer.files.text_files import read_lines
+from vanilla_transformer.files.text_files import check_files, read_lines
 
 MANIFEST = "manifest.json"
 """The file, in a directory of shards, that tells what they are made from."""
@@ -30,6 +30,15 @@ class FileLines:
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+def check_glossary(path: str | None) -> None:
+    """Checks a file of terms; a pipe is not opened."""
+    from vanilla_transformer.inference.glossaries import as_glossary
+
+    check_files(path)
+    if path and os.path.isfile(path):
+        as_glossary(path)
 
 
 def check_languages(

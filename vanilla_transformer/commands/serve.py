@@ -2,6 +2,7 @@
 
 import os
 
+from vanilla_transformer.commands.files import check_glossary
 from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.serving.settings import Settings as Options
 
@@ -14,12 +15,10 @@ vanilla-transformer serve en-de=runs/en-de --compute-type int8 --api-keys keys.t
 
 def check(options: Options) -> None:
     """Checks models and glossaries, before the first one is loaded."""
-    from vanilla_transformer.inference.glossaries import as_glossary
-
     for model in options.models:
         check_model_directory(model.path)
     for _, path in options.glossary:
-        as_glossary(path)
+        check_glossary(path)
 
 
 def run(options: Options) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from vanilla_transformer.command_line import UsageError
 from vanilla_transformer.commands.files import (
     FileLines,
+    check_glossary,
     check_languages,
     check_output,
     check_shards,
@@ -38,8 +39,6 @@ vanilla-transformer translate runs/multi30k --corpus a.en b.en.gz --output out -
 
 def check(options: Options) -> None:
     """Checks paths and languages."""
-    from vanilla_transformer.inference.glossaries import as_glossary
-
     files, request = options.files, options.request
     for model in (options.model, *options.computation.ensemble_with):
         check_model_directory(model)
@@ -49,7 +48,7 @@ def check(options: Options) -> None:
         raise UsageError(f"{missing[0]!r} is no file: put texts behind `--`")
     check_files(*read_from.values(), *options.corpus.files, *request.memory)
     check_files(files.previous, files.existing)
-    as_glossary(request.glossary or ())
+    check_glossary(request.glossary)
     given = request.source_language, request.target_language
     if languages := check_languages(options.model, *given, options.lines):
         load_memories(options, languages)

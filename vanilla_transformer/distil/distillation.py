@@ -130,7 +130,8 @@ def _label(
         cells = ((source, as_cell(target.strip())) for source, target in rows)
         content = "".join(f"{source}\t{target}\n" for source, target in cells)
         write_atomic(options.folder / "labels" / f"{name}.tsv", content)
-    if are_too_many(len(texts) - len(answers), len(texts)):
+    is_ended = len(answers) + len(journal.failed) < len(texts)  # some were never asked
+    if is_ended or are_too_many(len(texts) - len(answers), len(texts)):
         raise ValueError(
             f"{journal.describe_failures()} That is too many: {len(answers):,} of {len(texts):,} "
             "texts have an answer. They are saved, and the same command goes on from there."

@@ -36,7 +36,7 @@ class Journal:
         price: Cost of a million input tokens, and output tokens. Empty: it is not known.
 
     Attributes:
-        failed: The reasons of the texts that have no answer so far.
+        failed: The reasons of the texts that have failed so far, in the order of their failures.
         tokens: The numbers of input and output tokens of the teacher.
     """
 
@@ -64,13 +64,13 @@ class Journal:
     def ask(self, texts: Sequence[str]) -> None:
         """Asks the teacher for all missing answers; failed texts are asked again after pauses."""
         left, pauses = self.missing(texts), list(PAUSES)
-        self.failed = {text: self.failed[text] for text in left if text in self.failed}
+        self.failed = {text: self.failed[text] for text in self.failed if text in {*left}}
         left = self._failed_last(left)
         while left:
             self.ask_once(left, len(texts) - len(left))
-            still = self.missing(left)
+            still = self._failed_last(self.missing(left))
             if len(still) < len(left):
-                still, pauses = self._failed_last(still), list(PAUSES)
+                pauses = list(PAUSES)
             if not still or not pauses:
                 break
             print_message(f"{self.describe_failures()} Next try in {pauses[0]} seconds.")
@@ -78,7 +78,9 @@ class Journal:
             left = still
 
     def _failed_last(self, texts: Sequence[str]) -> list[str]:
-        return sorted(texts, key=self.failed.__contains__)
+        """Sorts texts: those that have not failed, then those that have failed first."""
+        rank = {text: number for number, text in enumerate(self.failed)}
+        return sorted(texts, key=lambda text: rank.get(text, -1))
 
     def ask_once(self, texts: Sequence[str], before: int = 0) -> None:
         """Asks the teacher once for each text, until too many texts have failed.
@@ -123,11 +125,11 @@ class Journal:
             self._note(text, row)
 
     def _note(self, text: str, answer: Answer) -> None:
+        self.failed.pop(text, None)
         if answer.text is None:
-            self.failed[text] = answer.reason
+            self.failed[text] = answer.reason  # behind those that have failed before it
             return
         self.answers[text] = answer.text
-        self.failed.pop(text, None)
         self.tokens = [sum(side) for side in zip(self.tokens, answer.tokens, strict=True)]
 
     def describe_failures(self) -> str:

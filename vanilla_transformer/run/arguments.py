@@ -67,12 +67,12 @@ class RunArguments:
 
     def __post_init__(self) -> None:
         metrics, metric = self.model.metrics, self.training.metric_for_best_model
-        # An `optim` that overrides that of a recipe leaves the recipe's rates without effect.
+        # An option that overrides one of a recipe may leave others of the recipe without effect.
         in_recipe = self.recipe.names if self.recipe else set()
         refuse(
             *(
                 (
-                    self.given.get(name) and not self.given.get(needed),
+                    name not in in_recipe and self.given.get(name) and not self.given.get(needed),
                     f"`{name}` has no effect without `{needed}`: give both, or leave it out.",
                 )
                 for name, needed in _NEEDED.items()

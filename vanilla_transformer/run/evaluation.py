@@ -151,7 +151,9 @@ def _translate(
     """Loads a model, and translates the sources of rows, as `evaluate_model` describes."""
     limit = data_arguments.max_source_length
     translator = Translator.from_pretrained(model, engine, device, compute_type, limit)
-    check_added_tokens(translator.tokenizer, {*data_arguments.tags} - {*tags}, model)
+    begins = {source.partition(" ")[0] for source in rows["source"]}
+    asked = sorted(begins & {*data_arguments.tags} - {*tags})
+    check_added_tokens(translator.tokenizer, asked, model)
     languages = languages_of_rows(rows)
     texts = _without_unknown_tags(translator.tokenizer, rows["source"], languages, tags)
     sources, of_sources, of_targets = map(list, zip(*texts, strict=True))

@@ -47,8 +47,8 @@ def open_tokenizer(
     for name, value in wanted.items():
         if value != saved.get(name):
             raise ValueError(
-                f"The vocabulary of {path!r} is not made anew: its {name} is {saved.get(name)!r}, not "
-                f"{value!r}. Leave the option out, or train a new model."
+                f"The vocabulary of {path!r} is not made anew: its {name} is {saved.get(name)!r}, "
+                f"not {value!r}. Leave the option out, or train a new model."
             )
     check_added_tokens(tokenizer, added_tokens, path)
     return tokenizer

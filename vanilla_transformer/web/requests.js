@@ -5,8 +5,9 @@ async function ask(path, values, signal) {
   const answer = await fetch(path, values && { method: "POST", signal, ...body }).catch((error) => {
     throw error.name === "AbortError" ? error : new Error("The server does not answer.");
   });
-  // A proxy in front of the server has pages of its own.
-  const found = await answer.json().catch(() => ({ error: `The server answers with status ${answer.status}.` }));
+  const found = await answer.json().catch((error) => {  // a proxy in front of the server has pages of its own
+    throw error.name === "AbortError" ? error : new Error(`The server answers with status ${answer.status}.`);
+  });
   if (!answer.ok) throw new Error(found.error);
   return found;
 }
