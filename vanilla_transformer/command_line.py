@@ -5,6 +5,7 @@ This file imports nothing heavy.
 
 import argparse
 import json
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -117,14 +118,17 @@ def unknown_option(words: Sequence[str], known: Collection[str]) -> str:
     end = words.index("--") if "--" in words else len(words)
     for name in (word.partition("=")[0] for word in words[:end]):
         if name.startswith("--") and name not in known:
+            if " " in name:
+                return f"{name!r} is no option: put texts that begin with a dash behind `--`"
             return f"unrecognized option {name}{most_similar(name, known)}"
     return ""
 
 
 def most_similar(name: str, known: Collection[str]) -> str:
-    """Asks whether the most similar name was meant, or one that goes on; "": none is similar."""
+    """Asks whether the most similar name was meant, or one with more words; "": none is similar."""
     similar = get_close_matches(name, known, 1, cutoff=0.75)
-    similar = similar or sorted(other for other in known if other.startswith(f"{name}-"))[:3]
+    words = re.compile(rf"--(?!no-).*\b{re.escape(name.removeprefix('--'))}\b")
+    similar = similar or sorted(filter(words.match, known))[:3]
     return f": did you mean {' or '.join(similar)}?" * bool(similar)
 
 

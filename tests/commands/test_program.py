@@ -134,6 +134,8 @@ def test_a_name_alone_shows_the_subcommands(capsys):
         ("translate PRONOUNCE --target de a", "--target-language"),
         ("translate PRONOUNCEE a", "PRONOUNCE"),
         ("translate PRONOUNCE/config.json a", "it is a file"),
+        ("translate PRONOUNCE PRONOUNCE/config.json", "give it by --input (lines) or --document"),
+        ("translate PRONOUNCE --document .", "A directory, where a file is needed: '.'"),
         ("translate PRONOUNCE a --compute-type int4", "'int8'"),
         pytest.param("translate PRONOUNCE a --device cuda", "no such GPU", marks=WITHOUT_GPU),
     ],

@@ -10,7 +10,7 @@ from made_up_language import arguments
 from programs import REPOSITORY, run_python
 from several_processes import launch
 
-from vanilla_transformer.command_line import UsageError
+from vanilla_transformer.command_line import CommandParser, UsageError
 from vanilla_transformer.commands import train
 from vanilla_transformer.commands.train import ENVIRONMENT
 from vanilla_transformer.extras import EXTRAS
@@ -38,10 +38,16 @@ def test_a_misspelt_option_is_named_with_the_most_similar_one(tmp_path):
     for words, similar in (
         (["--outputdir", "x"], "--output-dir"),
         (["--train-sorce=x"], "--train-source"),
+        (["--epochs", "4"], "--num-train-epochs"),
         ([str(recipe), "--output-dir", "x"], "--max-steps"),
     ):
         with pytest.raises(UsageError, match=f"did you mean {similar}"):
             train.parse(words)
+
+
+def test_a_text_that_begins_with_a_dash_is_told_where_to_stand():
+    with pytest.raises(UsageError, match=r"'--force is needed' is no option: put texts .* behind"):
+        CommandParser("translate", "").parse_words(["--force is needed"])
 
 
 def test_each_option_has_a_name_that_is_known_without_imports():

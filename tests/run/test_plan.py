@@ -145,6 +145,15 @@ def test_a_single_pair_is_warned_of(tmp_path, heard, count, is_warned):
     assert any(warned) == is_warned
 
 
+@pytest.mark.parametrize("target", ["w2", "w3"])
+def test_equal_sides_are_warned_of(tmp_path, heard, target):
+    pairs = Dataset.from_dict({"source": ["w1", "w2"], "target": ["w1", target]})
+    parsed = parse_arguments(["--output_dir", str(tmp_path / "out"), "--use_cpu", "True"])
+    load_data(parsed, DatasetDict(train=pairs))
+    warned = ["equal to their sources" in record.getMessage() for record in heard.records]
+    assert any(warned) == (target == "w2")
+
+
 def test_data_without_pairs_to_train_on_are_refused(tmp_path):
     pairs = Dataset.from_dict({"source": ["w1"], "target": ["w2"]})
     parsed = parse_arguments(["--output_dir", str(tmp_path / "out"), "--use_cpu", "True"])

@@ -43,6 +43,8 @@ def check(options: Options) -> None:
     for model in (options.model, *options.computation.ensemble_with):
         check_model_directory(model)
     read_from = {"--input": files.input, "--document": files.document}
+    if named := next(filter(os.path.isfile, options.lines), None):
+        raise UsageError(f"{named!r} is a file: give it by --input (lines) or --document")
     missing = [path for path in request.memory if not os.path.exists(path)]
     if missing and not (options.lines or options.corpus.files or any(read_from.values())):
         raise UsageError(f"{missing[0]!r} is no file: put texts behind `--`")

@@ -64,7 +64,7 @@ def check_files(*paths: str | None) -> None:
     """Raises the error of the system for a path that is no file; a pipe is not opened."""
     for path in filter(None, paths):
         if S_ISDIR(os.stat(path).st_mode):
-            raise IsADirectoryError(EISDIR, os.strerror(EISDIR), path)
+            raise IsADirectoryError(EISDIR, "A directory, where a file is needed", path)
 
 
 def suffix_of(path: str) -> str:
@@ -102,8 +102,8 @@ def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{name}, line {number}: byte 0x{line[error.start]:02x} at position "
-                f"{error.start + 1} is not UTF-8: convert the file (iconv -t UTF-8) or correct "
-                "the line."
+                f"{error.start + 1} is not UTF-8: convert the file (iconv -f LATIN1 -t UTF-8) or "
+                "correct the line."
             ) from error
         yield text
 

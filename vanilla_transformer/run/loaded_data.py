@@ -147,7 +147,9 @@ def _load_splits(
 
 
 def _warn_of_known_pairs(training: Dataset, texts: DatasetDict) -> None:
-    """Warns of a split whose pairs are all training pairs, so that its scores say little."""
+    """Warns of sides that are all equal, and of a split whose pairs are all training pairs."""
+    if len(training) > 1 and training["source"][:] == training["target"][:]:
+        logger.warning("All targets of the training data are equal to their sources.")
     pairs = _hashes_of(training)
     for name, rows in texts.items():
         if name != "train" and pairs >= _hashes_of(rows):
