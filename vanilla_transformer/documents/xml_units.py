@@ -25,7 +25,7 @@ class UnitReader:
 
     Attributes:
         pairs: The texts that are translated already.
-        left: The locations of units that stay, since their targets lack the first segment.
+        left: The locations of units that stay, since their targets lack segments.
     """
 
     def __init__(self, reader: BlockReader) -> None:
@@ -37,7 +37,7 @@ class UnitReader:
 
         A unit without a translation, or one that asks for another, gives one place. A finished one
         gives a place for each empty segment, and pairs for the memory. Segments that its target
-        lacks are added if the target has the first one; otherwise the unit stays.
+        lacks are added if all have words and the target has the first one; otherwise they are left.
         """
         source, target, segments = map(unit.child, ("source", self._target, "seg-source"))
         is_approved = unit.attribute("approved") == "yes"
@@ -51,9 +51,13 @@ class UnitReader:
             return
         sources, targets = _segments_of(source), _segments_of(target)
         pairs = [(sources[key], segment) for key, segment in targets.items() if key in sources]
-        if targets and sources.keys() - targets.keys() and not is_approved:
-            if targets.keys() <= sources.keys() and next(iter(targets)) == next(iter(sources)):
-                pairs = [*self._with_lacking(target, sources, targets)]
+        lacking = [sources[key] for key in sources if key not in targets]
+        if targets and lacking and not is_approved:
+            is_led = next(iter(targets)) == next(iter(sources))
+            have_words = all(any(self._reader.places_of(source)) for source in lacking)
+            if targets.keys() <= sources.keys() and is_led and have_words:
+                added = self._with_lacking(target, sources, targets)
+                pairs = sorted(added, key=lambda pair: pair[1].end)
             else:
                 line = self._source.count("\n", 0, unit.begin) + 1
                 self.left.append(f"line {line} (segments that the target lacks)")
