@@ -39,6 +39,8 @@ DAMAGED = [
     ("Save 20%, 5% or 3% of %s", "20 Prozent, 5 v. H., 3\uff05オフ %s"),
     ("Delete %s", "%% %s löschen"),
     ("%s of it", "%s %% davon, 5 %%"),
+    ("Move ~/a.txt to ~/b.txt now", "~/b.txt von ~/a.txt"),
+    ("Copied ~/.bashrc to %s", "Nach %s kopiert: ~/.bashrc"),
     ("Open {nameOfFile} now", "Jetzt { name of file }} öffnen"),
     ("Open ${nameOfFile} now", "Jetzt ${name of file} öffnen"),
 ]
@@ -95,7 +97,8 @@ def test_a_browser_puts_parts_back_as_python_does(page):
                 { line, spans: kept.keptSpans(line), spaces: [] }, output, () => links)""",
             [source, output, pairs],
         )
-        assert found["untranslated"] or found["text"] == written, (source, output)
+        stays = found["untranslated"] and "~/" not in source
+        assert stays or found["text"] == written, (source, output)
 
 
 SPACED = [

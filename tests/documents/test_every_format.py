@@ -530,6 +530,25 @@ def test_signs_of_addresses_are_no_values(changing, name, source):
     assert translate_document(changing, read_document(name, source.encode())).untranslated == []
 
 
+@pytest.mark.parametrize(
+    ("flag", "text", "output"),
+    [
+        ("", "Move ~/a.txt to ~/b.txt", "To ~/b.txt from ~/a.txt"),
+        ("c-format", "Copied ~/.bashrc to %s", "To %s copied: ~/.bashrc"),
+        ("c-format", "%m of %s", "By %s: %m"),
+        ("php-format", "%'*10s of %d", "%2$d of %1$'*10s"),
+        ("java-printf-format", "%s at %tm", "On %2$tm: %1$s"),
+    ],
+)
+def test_parts_that_are_no_values_have_no_numbers(flag, text, output):
+    written = output.replace("1$", "").replace("2$", "")
+    content = f'#, {flag}\nmsgid "{text}"\nmsgstr ""\n'.encode()
+    translated = translate_document(
+        translator_with(lambda _: written), read_document("a.po", content)
+    )
+    assert translated.content.decode() == content.decode().replace('""', f'"{output}"')
+
+
 def test_an_existing_translation_need_not_be_that_of_a_person(changing):
     document = read_document("a.txt", b"Save it\n\nOpen it\n")
     existing = [TextTranslation("Sichern"), TextTranslation("\xd6ffnen", is_doubtful=True)]

@@ -11,11 +11,12 @@ from vanilla_transformer.text.edits import Edit, OutputSpan, SourceSpan, Span
 SIZE = r"(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*))?(?:hh?|ll?|w(?:f?\d+)?|[zjtLqv])?"
 FLAGS = r"[-+#0]*(?:'(?=[\d.]*[diufg]))?"
 _POSITION = regex.compile(r"%(\d+)\$")
+_STAR = regex.compile(r"\*(?!\d)")  # a width that is a value, unlike PHP's `%'*10s`
 BY_NUMBER = regex.compile(r"(?<=\p{Nd}\s?)%%|%%(?=\p{Nd})")  # the percent sign of any text
 # `{}`, `{:x}` and Lisp's `~A` also stand for the next one of several values.
 PRINTF_PART = regex.compile(
     rf"(?:%%)?(%(?:\d+\$)?(?:[-+#0'Iq,(]*|'.| ){SIZE}(?:[a-zA-Z@]|<\w+>))(?:\s?%%)?"
-    r"|\{(?::[^{}]*)?\}|~[^~%&]+"
+    r"|\{(?::[^{}]*)?\}|~(?!/)[^~%&]+"
 )
 
 
@@ -61,15 +62,15 @@ def value_numbers(parts: Iterable[str]) -> list[int]:
         if number := _POSITION.search(part):
             numbers.append(int(number[1]))
         else:
-            last += 1 + part.count("*")
+            last += 1 + len(_STAR.findall(part))
             numbers.append(last)
     return numbers
 
 
 def with_number(part: str, number: int) -> str:
     """Returns a placeholder with the number of its value: `%2$s`, `%3$*2$d`."""
-    widths = count(number - part.count("*"))
-    numbered = regex.sub(r"\*(?!\d)", lambda _: f"*{next(widths)}$", part)
+    widths = count(number - len(_STAR.findall(part)))
+    numbered = _STAR.sub(lambda _: f"*{next(widths)}$", part)
     return str(regex.sub(r"%(?:\d+\$)?(?=[^%])", f"%{number}$", numbered, count=1))
 
 
@@ -94,7 +95,7 @@ def edits_to_number(
     values = [  # `%m` takes no value: it is the message of errno
         (in_source, in_output)
         for in_source, in_output in sorted(pairs)
-        if PRINTF_PART.fullmatch(output, *in_output) and output[in_output[1] - 1] != "m"
+        if PRINTF_PART.fullmatch(output, *in_output) and output[slice(*in_output)] != "%m"
     ]
     source_parts = [source[slice(*in_source)] for in_source, _ in values]
     if have_numbers(source_parts) is None:  # some are: no program can parse them
