@@ -284,10 +284,14 @@ def test_a_damaged_file_is_refused(content, line):
         ("rust-format", "{:?} of {name:>5}", ["{:?}", "{name:>5}"]),
         ("smalltalk-format", "%5 of %%", ["%5", "%%"]),
         ("ycp-format", "%5 of %1", ["%5", "%1"]),
+        ("no-c-format", "Since %B %Y, %s", ["%B", "%Y"]),
+        ("c-format, no-boost-format", "Copy %s now", ["%s"]),
+        ("c-format", "50% y mas", []),
+        ("tcl-format", "100% d, %d", ["%d"]),
     ],
 )
 def test_flags_decide_what_a_placeholder_is(flag, text, parts):
-    flags = frozenset({flag})
+    flags = frozenset(flag.split(", "))
     message = f'#, {flag}\nmsgid "{text} x"\nmsgstr ""\n'
     (row,) = read_document("a.po", message.encode()).texts
     assert row.flags == flags

@@ -19,6 +19,7 @@ _NAMED = rf"%(?:\d+\$)?(?:#@{_NAME}@|[-+#0]*\d*<PRI[diouxX]\w+>)"
 # A directive of strftime is % and these; a pattern of dates of Java and .NET repeats letters.
 _DATE = "[-_]?[aAbBcdDeFgGhHIjklmMpPrRsSTuUVwWxXyYzZ]"
 _DATE_LETTERS = "(?:y{2,4}|M{1,4}|dd?|HH?|hh?|mm|ss)"
+_OF_C = "diouxXeEfFgGaAcrspnm"  # conversions of C
 _SEGMENT = rf"[{_WORD}.+@*-]"
 _AFTER_SPACE = r"(?<![\p{Sc}\p{N}%-]\s)(?<![^\s\p{Cf}\p{Ps}\p{Pi}\"'`=:>])"
 # Signs of prose about a command line: without one of them, "--" before a word may be a dash.
@@ -261,16 +262,17 @@ def _strict(space: str) -> dict[str, str]:
     Args:
         space: " " if `% d` is a placeholder, or "".
     """
-    printf = (  # "% d files" has a placeholder, "50% off" has none
-        rf"{_NAMED}|(?:%%(?=%[^%]))?%(?! \p{{Latin}}{{2}})(?:\d+\$|\[\d+\])?"
-        rf"(?:[-+{space}#0'I]|'[^\w\s%'](?=\d))*(?:q[+#]*)?{SIZE}Z?(?:[a-zA-Z@]|<\w+>)"
+    printf = (  # "% d files" has a placeholder, "50% off" and "50% y" have none
+        rf"{_NAMED}|(?:%%(?=%[^%]))?%(?! (?:\p{{Latin}}{{2}}|[^{_OF_C}\P{{Latin}}]))"
+        rf"(?:\d+\$|\[\d+\])?(?:[-+{space}#0'I]|'[^\w\s%'](?=\d))*(?:q[+#]*)?{SIZE}Z?(?:[a-zA-Z@]|<\w+>)"
         r"(?:\s?%%)?|%%"
     )
     braces = r"\{\{[^{}]*\}\}|\{\{|\}\}|\{(?:[^{}]|\{[^{}]*\})*\}"
     of_lisp = r"~(?:[+-]?\d+|'.|[vV#]|,)*+[:@]*+(?:/[^/\s]*/|[^\W\d]|[^\w\s/])"
-    like_c = "awk c d elisp go javascript librep lua modula2 objc perl php sh-printf tcl"
+    like_c = "awk d elisp go javascript librep lua modula2 sh-printf tcl"
     return {
-        **dict.fromkeys(like_c.split(), printf),
+        **dict.fromkeys(("c", "objc", "perl", "php"), printf),
+        **dict.fromkeys(like_c.split(), rf"(?!(?<=\d)% )(?:{printf})"),
         "python": rf"%\({_NAME}\)[-+{space}#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]|{printf}",
         **dict.fromkeys(("gcc-internal", "gfc-internal"), rf"%[<>'{{}}]|{printf}"),
         "java-printf": rf"%(?:\d+\$|<)?[-+{space}#0,(]*\d*(?:\.\d+)?(?:[tT]?[a-zA-Z])|%%",
@@ -334,12 +336,16 @@ def find_patterns(
             continue
         if kind not in (None, pattern.kind):
             continue
+        others = refused if refused and pattern in PATTERNS else ()  # a flag's own ones stay
         spans = [match.span() for match in _compiled(pattern.expression).finditer(text)]
         spans = [
             span
             for span in spans
             if taken.isdisjoint(range(*span))
-            and not any(_compiled(other).fullmatch(text, *span) for other in refused)
+            and not (
+                (pattern.kind != "code" or text[span[1] - 1] in _OF_C)  # %B is of dates alone
+                and any(_compiled(other).fullmatch(text, *span) for other in others)
+            )
         ]
         parts = {text[slice(*span)] for span in spans}
         for span in spans:
