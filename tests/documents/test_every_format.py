@@ -497,6 +497,28 @@ def test_a_text_whose_output_has_only_placeholders_stays_and_is_named(name, text
 
 
 @pytest.mark.parametrize(
+    ("text", "output", "is_written"),
+    [
+        ("1st", "1.", True),
+        ("Uh-huh...", "...", True),
+        ("Mail address", "eMail", True),
+        ("No. %s", "\u2116 %s", True),
+        ("%s of %d", "%s / %d", True),
+        ("%s of %d.", "%s %d.", False),
+        ("(C)", "\xa9", True),
+        ("infinity", "\u221e", True),
+        ("Hello ~A you", "~A", False),
+    ],
+)
+def test_an_output_may_be_a_sign_where_its_source_has_words(text, output, is_written):
+    flag = "lisp" if "~" in text else "c"
+    content = f'#, {flag}-format\nmsgid "{text}"\nmsgstr ""\n'
+    document = read_document("a.po", content.encode())
+    (written,) = translate_document(translator_with(lambda _: output), document).written
+    assert (written and written.plain) == (output if is_written else None)
+
+
+@pytest.mark.parametrize(
     ("flag", "text"),
     [
         ("lisp-format", "Copy ~A to ~S now"),

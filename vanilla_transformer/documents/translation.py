@@ -22,7 +22,7 @@ from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.segments import NO_LINKS
 from vanilla_transformer.inference.translator import TEXTS_PER_CHUNK, Translator
 from vanilla_transformer.text.edits import Edit, apply_edits
-from vanilla_transformer.text.kept import kept_spans
+from vanilla_transformer.text.kept import Copies, kept_spans
 from vanilla_transformer.text.memory import Memory
 
 logger = logging.get_logger(__name__)
@@ -222,9 +222,14 @@ def _values(text: MarkedText) -> list[str]:
     return found if any(value.startswith("<ph") for value in found) else []
 
 
-def _has_words(text: str) -> bool:
-    """Returns whether a text has letters outside of its kept parts."""
-    return any(map(str.isalpha, apply_edits(text, [Edit(*s, "") for s in kept_spans(text)])))
+def _lacks_words(source: JobText, output: str) -> bool:
+    """Returns whether an output has kept parts and signs of its source, but none of its words."""
+    kept = kept_spans(source.text, flags=source.flags)
+    found = Copies.find(source.text, kept, output, source.flags).in_output
+    rest = set(apply_edits(source.text, [Edit(*span, "") for span in kept]))
+    left = set("".join(apply_edits(output, [Edit(*span, "") for span in found]).split()))
+    has_signs_alone = left <= rest and not any(map(str.isalnum, left))
+    return bool(found) and has_signs_alone and any(map(str.isalpha, rest))
 
 
 def write_document(
@@ -240,14 +245,16 @@ def write_document(
             similar text.
     """
     made, texts = list[Translation](), list[TextTranslation | None]()
-    placed = planned.place_tags(outputs)
-    for own, marked, output in zip(planned.texts, placed, outputs, strict=True):
+    placed = zip(
+        planned.texts, planned.job.texts, planned.place_tags(outputs), outputs, strict=True
+    )
+    for own, asked, marked, output in placed:
         if own.answer or marked.is_known:
             texts.append(marked)
             made.append(Translation(marked.plain, from_memory=output.from_memory))
             continue
         is_doubtful = output.quality is not None and output.quality < fuzzy_below
-        is_usable = _is_usable(own.marked, marked, output)
+        is_usable = _is_usable(own.marked, marked, output) and not _lacks_words(asked, output.text)
         texts.append(replace(marked, is_doubtful=is_doubtful) if is_usable else None)
         made.append(output)
     content, written = document.fill(texts, planned.language)
@@ -257,10 +264,9 @@ def write_document(
 
 
 def _is_usable(source: MarkedText, marked: TextTranslation, output: Translation) -> bool:
-    """Returns whether an output is complete, and has words and values as its source has them."""
+    """Returns whether an output is complete, and has values as its source has them."""
     is_whole = output.text.strip() and output.is_complete and not output.untranslated
-    has_words = _has_words(output.text) or not _has_words(source.plain)
-    return bool(is_whole and has_words and _values(marked) == _values(source))
+    return bool(is_whole and _values(marked) == _values(source))
 
 
 def _with_output(planned: PlannedText, asked: JobText, output: Translation) -> TextTranslation:

@@ -53,9 +53,8 @@ class UnitReader:
         pairs = [(sources[key], segment) for key, segment in targets.items() if key in sources]
         lacking = [sources[key] for key in sources if key not in targets]
         if targets and lacking and not is_approved:
-            is_led = next(iter(targets)) == next(iter(sources))
             have_words = all(any(self._reader.places_of(source)) for source in lacking)
-            if targets.keys() <= sources.keys() and is_led and have_words:
+            if have_words and targets.keys() <= sources.keys() and [*targets][:1] == [*sources][:1]:
                 added = self._with_lacking(target, sources, targets)
                 pairs = sorted(added, key=lambda pair: pair[1].end)
             else:
