@@ -210,6 +210,7 @@ def test_the_header_alone_tells_the_encoding(header, message):
     [
         ("ISO-8859-1", r"caf\351 \xdfa", "caf\xe9 \xdfa"),
         ("ISO-8859-1", r"\303\251", "\xc3\xa9"),
+        ("ISO-8859-1", "a \\\xe9 b", "a \\\xe9 b"),
         ("EUC-JP", r"\244\242 \"a\"", '\u3042 "a"'),
         ("Shift_JIS", "\u8868\\202\\240", "\u8868\u3042"),
     ],
@@ -218,6 +219,24 @@ def test_escapes_are_bytes_of_the_encoding_of_the_file(charset, escapes, text):
     content = HEADER.format("de", charset) + f'msgid "{escapes}"\nmsgstr ""\n'
     (row,) = read_document("a.po", content.encode(charset)).texts
     assert row.marked.plain == text
+
+
+def test_escapes_of_contexts_and_former_messages_are_bytes_of_the_encoding():
+    header, text = HEADER.format("de", "ISO-8859-1"), r'"caf\351 {}"'
+    former = f"#, fuzzy\n#| msgid {text}\nmsgctxt {text}\nmsgid {text}\nmsgstr {text}\n"
+    document = read_document("a.po", (header + former.replace("{}", "a")).encode("latin-1"))
+    assert [text.context for text in document.texts] == ["caf\xe9 a"]
+    assert [pair[:2] for pair in document.pairs] == [("caf\xe9 a", "caf\xe9 a")]
+    for comment, context in (("#, fuzzy\n#| msgid {}\n", ""), ("", "msgctxt {}\n")):
+        message = comment + context + 'msgid "a b"\nmsgstr "c"\n'
+        document = read_document("a.po", message.replace("{}", r'"caf\351"').encode())
+        assert (document.pairs, len(document.texts)) == ([], int(bool(comment)))
+
+
+def test_a_message_with_an_open_escape_of_its_encoding_stays():
+    content = HEADER.format("ja", "ISO-2022-JP") + r'msgid "a\033$B$\" d"' + '\nmsgstr ""\n'
+    document = read_document("a.po", content.encode())
+    assert (document.texts, document.write([])) == ([], content.encode())
 
 
 @pytest.mark.parametrize("escape", [r"\x80", r"\377", r"\xc3"])

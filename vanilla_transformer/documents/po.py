@@ -38,8 +38,8 @@ _PLURALS = re.compile(r"^Plural-Forms:.*\bplural=([ n\d()%!=<>&|?:*/+-]+)", re.M
 _COUNTED = range(200)  # the rules of all languages repeat after 100 numbers
 _LANGUAGE = re.compile(_FIELD + r'Language:[ \t]*([^\s"\\]*)[ \t]*(?=\\n)')
 _WRITTEN = dict(zip('"\\\a\b\t\n\v\f\r', '"\\abtnvfr', strict=True))
-_NO_TEXT = re.compile("[\udc80-\udcff]")  # bytes that are no characters
-_ESCAPES = re.compile(r"(?:\\(?:[0-7]{1,3}|x[0-9a-fA-F]*))+|\\.", re.ASCII)
+_NO_TEXT = "\udc80"  # stands for bytes that are no characters
+_ESCAPES = re.compile(r"(?:\\(?:[0-7]{1,3}|x[0-9a-fA-F]*))+|\\[\x00-\x7f]")
 _Row = tuple[Span, str, str, str]  # as `_translations` yields it
 _SPECIAL = re.compile(r'["\\\x00-\x1f\x7f]')
 
@@ -73,7 +73,7 @@ class PoFile(FileTemplate):
         while match := _MESSAGE.match(source, position):
             rows = list(_translations(match, forms, encoding))
             places += _places(match, rows, self._line_break)
-            self.pairs += _pairs(match, rows)
+            self.pairs += _pairs(match, rows, encoding)
             position = match.end()
         wrong = _TOKENS.match(source, position).end()  # it also matches the empty string
         if not re.compile(_SPACE, re.VERBOSE).fullmatch(source, position):
@@ -121,39 +121,40 @@ class _Form(Place):
 
 def _places(message: re.Match[str], rows: Sequence[_Row], line_break: str) -> Iterator[Place]:
     """Yields the translations of a message that are empty or fuzzy."""
-    flags, context = _flags_of(message), _text_of(message["context"] or "")
+    flags = _flags_of(message)
     fields = {"flags": flags, "rewrites": True, "message": message, "line_break": line_break}
     first = begin = message.start("comments")
-    for (start, end), source, target, form in rows:
+    for (start, end), source, target, context in rows:
         if not target or "fuzzy" in flags:
-            own = {"context": context + form, "begins": begin == first, "before": start - begin}
+            own = {"context": context, "begins": begin == first, "before": start - begin}
             for place in _Form.find((begin, end), split_text(source), **own, **fields):
                 yield place
                 begin = end
 
 
-def _pairs(message: re.Match[str], rows: Sequence[_Row]) -> Iterator[Pair]:
+def _pairs(message: re.Match[str], rows: Sequence[_Row], encoding: str) -> Iterator[Pair]:
     """Yields the translations of a message; a fuzzy one belongs to the former source."""
-    flags, context = _flags_of(message), _text_of(message["context"] or "")
+    flags = _flags_of(message)
     if "fuzzy" not in flags:
         quote = "''" if "java-format" in flags else "'"  # as the texts of a document have it
-        for _, source, target, form in rows:
+        for _, source, target, context in rows:
             source, target = (text.replace(quote, "'") for text in (source, target))
-            yield Pair(source, target, context + form)
+            yield Pair(source, target, context)
     elif (former := _FORMER.search(_comments_of("|", message))) and not message["plural"]:
-        for _, _, target, _ in rows:
-            yield Pair(_text_of(former[1]), target, is_doubtful=True)
+        source = _text_of(former[1], encoding)
+        for _, _, target, _ in () if _NO_TEXT in source else rows:
+            yield Pair(source, target, is_doubtful=True)
 
 
 def _translations(message: re.Match[str], forms: Sequence[int], encoding: str) -> Iterator[_Row]:
-    """Yields the span of each translation of a message, its source, its text, and its form.
+    """Yields the span of each translation of a message, its source, its text, and its context.
 
-    A translation is left out if it or its source has escapes of bytes that are no text.
+    A translation is left out if one of the three has escapes of bytes that are no text.
 
     A form of the number 1 alone has the singular as its source, all others the plural. Russian's
     first form counts 1, 21, 31, ...: its source is the singular only if this has the placeholder,
-    too. The form lists its numbers, such as "[2, 3, 4]", if English has other ones, or both
-    sources are equal.
+    too. The context ends with the numbers of the form, such as "[2, 3, 4]", if English has other
+    ones, or both sources are equal.
 
     Args:
         forms: The index of the form of each number, by the rule in the header.
@@ -163,21 +164,20 @@ def _translations(message: re.Match[str], forms: Sequence[int], encoding: str) -
     targets = list(_TARGET.finditer(message["targets"]))
     forms = forms if len(targets) > 1 else [0 for _ in _COUNTED]
     others = [number for number in _COUNTED if forms[number] != forms[1]]
-    has_two_sources = message["plural"] != message["id"]
     counts = [
-        len(find_patterns(_text_of(side), kind="placeholder", flags=_flags_of(message)))
+        len(find_patterns(_text_of(side, encoding), kind="placeholder", flags=_flags_of(message)))
         for side in (message.group("id", "plural") if message["plural"] else ())
     ]
     for target in targets:
         numbers = [number for number in _COUNTED if forms[number] == int(target[1] or 0)]
         is_of_one = others and 1 in numbers and (counts[:1] >= counts[1:] or max(numbers) == 1)
         source = "plural" if message["plural"] and not is_of_one else "id"
-        is_usual = has_two_sources and numbers in ([1], others or [*_COUNTED])
-        form = "" if is_usual else str(numbers)
+        is_usual = message["plural"] != message["id"] and numbers in ([1], others or [*_COUNTED])
+        context = _text_of(message["context"] or "", encoding) + str(numbers) * (not is_usual)
         begin, end = (message.start("targets") + position for position in target.span(2))
         texts = _text_of(message[source], encoding), _text_of(target[2], encoding)
-        if not any(map(_NO_TEXT.search, texts)):
-            yield (begin, end), *texts, form
+        if _NO_TEXT not in context + texts[0] + texts[1]:
+            yield (begin, end), *texts, context
 
 
 def _header_in(source: str) -> Span:
@@ -221,6 +221,9 @@ def _comment_edits(message: re.Match[str], is_doubtful: bool) -> Iterator[Edit]:
 def _text_of(strings: str, encoding: str = "utf-8") -> str:
     """Returns the text of strings in quotes, whose escapes are those of C."""
     written = "".join(part[1:-1] for part in re.findall(_STRING, strings))
-    return _ESCAPES.sub(
-        lambda found: codecs.escape_decode(found[0])[0].decode(encoding, "surrogateescape"), written
-    )
+
+    def decoded(escapes: re.Match[str]) -> str:
+        read = codecs.escape_decode(escapes[0])[0].decode(encoding, "replace")
+        return str(read.replace("\ufffd", _NO_TEXT))
+
+    return _ESCAPES.sub(decoded, written)

@@ -51,19 +51,17 @@ class UnitReader:
             return
         sources, targets = _segments_of(source), _segments_of(target)
         pairs = [(sources[key], segment) for key, segment in targets.items() if key in sources]
-        lacking = [sources[key] for key in sources if key not in targets]
-        if targets and lacking and not is_approved:
-            have_words = all(any(self._reader.places_of(source)) for source in lacking)
-            if have_words and targets.keys() <= sources.keys() and [*targets][:1] == [*sources][:1]:
-                added = self._with_lacking(target, sources, targets)
-                pairs = sorted(added, key=lambda pair: pair[1].end)
+        if targets and (lacking := sources.keys() - targets.keys()) and not is_approved:
+            can_add = all(any(self._reader.places_of(sources[key])) for key in lacking)
+            if can_add and targets.keys() <= sources.keys() and [*targets][:1] == [*sources][:1]:
+                pairs = [*self._with_lacking(target, sources, targets)]
             else:
                 line = self._source.count("\n", 0, unit.begin) + 1
                 self.left.append(f"line {line} (segments that the target lacks)")
         empty = [] if is_approved else [pair for pair in pairs if not pair[1].has_content]
         if not empty and (not sources or not targets or sources.keys() == targets.keys()):
             pairs = [(source, target)]
-        yield from self._places_in(unit, target, empty)
+        yield from self._places_in(unit, target, sorted(empty, key=lambda pair: pair[1].end))
         self._add_pairs(unit, target, pairs)
 
     def _new_target(self, unit: Element, source: Element) -> Element:

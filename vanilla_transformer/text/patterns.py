@@ -304,7 +304,8 @@ def _patterns_for(
         if name in names
     ]
     refused = [known[name[3:]] for name in names if name[:3] == "no-" and name[3:] in known]
-    return [*strict, *PATTERNS], refused
+    of_dates = rf"%[-_]?[^{_OF_C}\W\d]"  # %B is of dates alone
+    return [*strict, *PATTERNS], [rf"(?:{other})(?<!{of_dates})" for other in refused]
 
 
 @cache
@@ -342,10 +343,7 @@ def find_patterns(
             span
             for span in spans
             if taken.isdisjoint(range(*span))
-            and not (
-                (pattern.kind != "code" or text[span[1] - 1] in _OF_C)  # %B is of dates alone
-                and any(_compiled(other).fullmatch(text, *span) for other in others)
-            )
+            and not any(_compiled(other).fullmatch(text, *span) for other in others)
         ]
         parts = {text[slice(*span)] for span in spans}
         for span in spans:
