@@ -560,6 +560,7 @@ def test_signs_of_addresses_are_no_values(changing, name, source):
         ("c-format", "%m of %s", "By %s: %m"),
         ("c-format", "%'*d of %d", "To %3$d of %2$'*1$d"),
         ("php-format", "%'*10s of %d", "%2$d of %1$'*10s"),
+        ("java-printf-format", "Size %s%nand %d", "To %2$d%nof %1$s"),
         ("java-printf-format", "%s at %tm", "On %2$tm: %1$s"),
     ],
 )

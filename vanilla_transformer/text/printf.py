@@ -92,10 +92,10 @@ def edits_to_number(
     Args:
         pairs: The span of a part in the source, and its span in the output.
     """
-    values = [  # `%m` takes no value: it is the message of errno
+    values = [  # but for `%m`, the message of errno, and `%n`, the line break of Java
         (in_source, in_output)
         for in_source, in_output in sorted(pairs)
-        if PRINTF_PART.fullmatch(output, *in_output) and output[slice(*in_output)] != "%m"
+        if PRINTF_PART.fullmatch(part := output[slice(*in_output)]) and part not in ("%m", "%n")
     ]
     source_parts = [source[slice(*in_source)] for in_source, _ in values]
     if have_numbers(source_parts) is None:  # some are: no program can parse them

@@ -68,7 +68,7 @@ export function keptSpans(text, unknown = []) {
 
 const patternOf = (part) => PATTERNS.find((row) => row.whole.test(part));
 const mayNotRepeat = ({ isUnambiguous, kind } = {}) => isUnambiguous || ["path", "option", "emoji"].includes(kind);
-const canBeNumbered = (part) => part !== "%m" && PRINTF_PART.test(part);
+const canBeNumbered = (part) => !["%m", "%n"].includes(part) && PRINTF_PART.test(part);
 
 function haveNumbers(parts) {  // undefined: only some are
   const found = new Set(parts.filter((part) => PRINTF_PART.test(part)).map((part) => POSITION.test(part)));
