@@ -47,6 +47,7 @@ class WordJoins(NamedTuple):
         joins = cls(torch.zeros(size, dtype=torch.bool), torch.zeros(size, dtype=torch.bool))
         ids = [index for index in vocabulary_of(tokenizer, "target").values() if index < size]
         words = filter(str.isalpha, tokenizer.batch_decode([[index] for index in ids]))
+        # Unless all tokens are words, twice the longest one is several tokens of one word.
         long_word = 2 * max(words, key=len, default="")
         parts = tokenizer(text_target=long_word, add_special_tokens=False)["input_ids"]
         if len(parts) < 2:  # all tokens are words
@@ -89,7 +90,7 @@ def ids_of_term(tokenizer: Any, term: str, language: str | None) -> TermIds | No
 
 
 def search_with_terms(search: Search, terms: Sequence[TermIds]) -> Search:
-    """Returns a search without sampling that has two beams for each bank, at most 16."""
+    """Returns a search without sampling that has enough beams for all banks."""
     settings = deepcopy(search.settings)
     if search.num_beams == 1:
         settings.early_stopping = settings.renormalize_logits = True

@@ -76,6 +76,7 @@ class Engine(Protocol):
 
         Args:
             targets: Ids of each target, the end included, without the start.
+            start: The token before each target.
         """
 
 

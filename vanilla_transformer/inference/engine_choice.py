@@ -43,7 +43,7 @@ class Engines:
 
     @property
     def transformers(self) -> TransformersEngine:
-        """The engine of transformers, whose model is loaded when it is first used."""
+        """The engine of transformers, or an ensemble; a second engine is loaded when first used."""
         if isinstance(self.engine, TransformersEngine):
             return self.engine
         assert self._load is not None

@@ -24,7 +24,7 @@ _OF_LOGITS = (
 
 
 class EnsembleEngine(TransformersEngine):
-    """Averages the probabilities of its models; the first one drives the search."""
+    """Averages the probabilities of its models; the first one drives the search, and aligns."""
 
     name = "ensemble"
 

@@ -1,4 +1,7 @@
-"""The languages of a request, checked without the model; nothing heavy but transformers."""
+"""The languages of a request, checked without the model.
+
+This file imports no torch of its own.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path

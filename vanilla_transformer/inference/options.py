@@ -77,7 +77,7 @@ class OutputOptions:
         return self.linked or self.scores or self.tokens or self.marks
 
 
-def compiled(patterns: Iterable[str]) -> tuple[Any, ...]:
+def compile_patterns(patterns: Iterable[str]) -> tuple[Any, ...]:
     """Compiles the patterns of further kept parts; a text is one pattern."""
     patterns = [patterns] if isinstance(patterns, str) else patterns
     try:
@@ -88,7 +88,7 @@ def compiled(patterns: Iterable[str]) -> tuple[Any, ...]:
 
 def _pattern(text: str) -> str:
     """Checks a regular expression, and returns it."""
-    compiled([text])
+    compile_patterns([text])
     return text
 
 

@@ -181,14 +181,11 @@ class Score:
 def perplexity_of(log_probability: float, tokens: int) -> float:
     """Returns exp of the mean negative log-probability of a token, ends included."""
     mean = -log_probability / max(tokens, 1)
-    return exp(mean) if mean < 700 else inf
+    return exp(mean) if mean < 700 else inf  # exp overflows from 710 on
 
 
 def metric_by_name(metric: str | Metric) -> Metric:
-    """Returns the given function, or the chrF of single sentences, as sacreBLEU computes it.
-
-    Minimum Bayes risk (Kumar and Byrne 2004) chooses the output that is most similar to the others.
-    """
+    """Returns the given function, or the chrF of single sentences, as sacreBLEU computes it."""
     if callable(metric):
         return metric
     if metric != "chrf":
@@ -205,7 +202,10 @@ def metric_by_name(metric: str | Metric) -> Metric:
 
 
 def least_risk(outputs: Sequence[str], metric: Metric) -> int:
-    """Returns the index of the first output with the highest mean similarity to all outputs."""
+    """Returns the index of the first output with the highest mean similarity to all outputs.
+
+    This is minimum Bayes risk (Kumar and Byrne 2004).
+    """
     counts = Counter(outputs)
     gains = {
         output: sum(count * metric(output, other) for other, count in counts.items())

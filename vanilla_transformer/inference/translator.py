@@ -23,7 +23,7 @@ from vanilla_transformer.inference.glossaries import as_glossary
 from vanilla_transformer.inference.job import Call, Demands, Job, JobText
 from vanilla_transformer.inference.joining import Joiner
 from vanilla_transformer.inference.memory_use import MemoryUse, decide_memory_uses
-from vanilla_transformer.inference.options import NAMES, TranslateOptions, compiled
+from vanilla_transformer.inference.options import NAMES, TranslateOptions, compile_patterns
 from vanilla_transformer.inference.quality import Calibration
 from vanilla_transformer.inference.reader import Reader
 from vanilla_transformer.inference.results import (
@@ -52,7 +52,7 @@ from vanilla_transformer.text.memory import Memory
 
 logger = logging.get_logger(__name__)
 
-Languages = str | Sequence[str | None] | None
+LanguagesOfTexts = str | Sequence[str | None] | None
 """The language of all texts, in any spelling, or a list of one for each; None: the model's."""
 TEXTS_PER_CHUNK = 2048
 """Texts that are sorted by length and computed together."""
@@ -276,7 +276,7 @@ class Translator:
         return Job(
             (),
             self.call_of(options),
-            Demands(glossary, options.keep, compiled(options.keep_patterns)),
+            Demands(glossary, options.keep, compile_patterns(options.keep_patterns)),
             None if options.minimum_risk is None else metric_by_name(options.minimum_risk),
             options.in_sentences,
         )
@@ -375,7 +375,7 @@ class Translator:
             raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
         columns = []
         for name in ("source_language", "target_language"):
-            languages: str | Sequence[str | None] | None = getattr(options, name)
+            languages: LanguagesOfTexts = getattr(options, name)
             column = [languages] * count if isinstance(languages, str | None) else list(languages)
             if len(column) != count:
                 raise ValueError(
@@ -397,8 +397,8 @@ class Translator:
         sources: Sequence[str],
         targets: Sequence[str],
         *,
-        src_lang: Languages = None,
-        tgt_lang: Languages = None,
+        src_lang: LanguagesOfTexts = None,
+        tgt_lang: LanguagesOfTexts = None,
         batch_tokens: int | None = None,
     ) -> list[Score]:
         """Computes the probability of given targets: a score for each pair.
@@ -418,8 +418,8 @@ class Translator:
         sources: Sequence[str],
         targets: Sequence[str],
         *,
-        src_lang: Languages = None,
-        tgt_lang: Languages = None,
+        src_lang: LanguagesOfTexts = None,
+        tgt_lang: LanguagesOfTexts = None,
         batch_tokens: int | None = None,
     ) -> list[Alignment]:
         """Aligns given targets with their sources, by cross-attention.

@@ -26,7 +26,11 @@ class Sizes(NamedTuple):
 
     @property
     def least_pairs(self) -> int:
-        """The least pairs times epochs that a width needs: for 256, 50,000 pairs x 10 epochs."""
+        """Pairs times epochs from which on this width is worth its time.
+
+        They are those of the smallest data to which the table gives it: for 256, 10 epochs of
+        50,000 pairs.
+        """
         width = self.d_model
         index = next((n for n, row in enumerate(TABLE) if n > 1 and row.d_model >= width), -1)
         return (TABLE[index - 1].pairs or 0) * TABLE[index].num_train_epochs
@@ -278,6 +282,7 @@ def _choose_optimizer(options: _OptionResolver, facts: RunFacts) -> None:
 def _choose_scoring_and_saving(
     options: _OptionResolver, has_validation: bool, has_time: bool = False
 ) -> None:
+    """Chooses when a model is scored and saved; the best one is loaded if all saved are scored."""
     if has_validation:
         if has_time and options["eval_strategy"] in (None, "steps"):
             options.choose("eval_steps", 1 / EVALUATIONS_IN_MINUTES)

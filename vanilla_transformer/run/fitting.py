@@ -48,8 +48,11 @@ class Fit:
     ) -> Iterator[tuple[int, str]]:
         """Yields sentences on the training of a new model, each with its level of logging.
 
-        They tell the scores of a similar training, and warn of a time that is too short, of which
-        `spent` seconds have passed. Nothing takes longer than `most` seconds, those of all epochs.
+        They tell the scores of a similar training, and warn of a time that is too short.
+
+        Args:
+            spent: Seconds of the time that have passed.
+            most: Seconds of a run of all epochs, above which no time is advised.
         """
         if loaded.init_from is not None:
             return

@@ -130,7 +130,7 @@ def _make_tokenizer(
     options, prepared = arguments.tokenizer, arguments.preparation.prepared
     if options.tokenizer_name_or_path or loaded.init_from:
         wanted = options.training_options()
-        if "vocab_size" not in arguments.given:
+        if "vocab_size" not in arguments.given:  # a chosen size is no demand on a saved vocabulary
             del wanted["vocab_size"]
         named = options.tokenizer_name_or_path
         return open_tokenizer(named, loaded.init_from, added_tokens, wanted)

@@ -45,10 +45,10 @@ logger = logging.get_logger(__name__)
 
 STATUS_OF_SIGTERM = 128 + SIGTERM
 """The exit status of a process that this signal has ended, as shells show it."""
-_TIMED, _LEAST_SCORED = 32, 128
-"""Number of texts whose scoring is timed at the end of given minutes, and least number scored: a
-calibration needs 100 outputs, of which some may be blank or equal.
-"""
+_TIMED = 32
+"""Number of texts whose scoring is timed at the end of given minutes."""
+_LEAST_SCORED = 128
+"""Least number of texts that are scored: a calibration needs 100, and some are blank or equal."""
 _SHARE_OF_MINUTES = 0.98
 """Share of given minutes in which all scores end; like the numbers above, chosen, not measured."""
 

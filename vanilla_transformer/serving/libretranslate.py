@@ -31,7 +31,7 @@ from vanilla_transformer.serving.settings import ANY
 from vanilla_transformer.text.memory import Pair
 
 router = APIRouter(tags=["LibreTranslate"])
-_EXPANDED = 50  # bytes of an unpacked file for each byte that a body may have
+_MOST_EXPANSION = 50  # bytes of an unpacked file for each byte that a body may have
 
 
 class TranslateFields(LenientFields):
@@ -86,6 +86,7 @@ async def translate(request: Request) -> JSONResponse:
         rows.append(row)
     if not isinstance(fields.q, list):
         return JSONResponse(rows[0])
+    # The answer to a list has a list for each field, as LibreTranslate's has.
     names = dict.fromkeys(name for row in rows for name in row)
     rows = [{"cutOff": False, **row} for row in rows]
     return JSONResponse({name: [row.get(name) for row in rows] for name in names})
@@ -111,7 +112,7 @@ async def translate_file(request: Request) -> JSONResponse:
     fields = await service.read_fields(request, FileFields)
     path = Path(fields.file.filename or "")
     options = TranslateOptions(glossary=service.glossaries.chosen(fields.glossary))
-    most, content = _EXPANDED * service.settings.limits.max_body, await fields.file.read()
+    most, content = _MOST_EXPANSION * service.settings.limits.max_body, await fields.file.read()
     file = await asyncio.to_thread(File.read, path.name, content, options, most)
     service.check_size([text.marked.plain for text in file.items[0].texts])
     work = file.translate(request, service, fields.source, fields.target)

@@ -25,7 +25,7 @@ class StoredMemory:
         self._path, self._lock = Path(path), Lock()
         self._memories: defaultdict[tuple[str, ...], Memory] = defaultdict(Memory)
         self._position = self._line = 0
-        with self._open_at_end():
+        with self._open_at_end():  # makes the file, or ends its last line
             pass
         self._file = ChangingFile(path)
         self._read_new()

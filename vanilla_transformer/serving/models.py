@@ -71,8 +71,8 @@ class Models:
     ) -> None:
         self._translators = translators
         self.by_name: Mapping[str, ServedModel] = {model.entry.name: model for model in models}
+        # By the codes of source and target; the first model that has one counts.
         self.directions: dict[tuple[str, str], ServedDirection] = {}
-        """By the codes of source and target; the first model that has one counts."""
         for model in self.by_name.values():
             for codes, languages in model.directions.items():
                 self.directions.setdefault(codes, ServedDirection(model, codes, languages))
@@ -88,7 +88,8 @@ class Models:
         by_source.pop(ANY, None)  # a text in any language follows no other model
         for first in direct:
             for further in by_source[first.codes[1]]:
-                codes = source, target = first.codes[0], further.codes[1]
+                source, target = first.codes[0], further.codes[1]
+                codes = source, target
                 if codes not in self.directions and _closest_code(source, [target]) != target:
                     self.directions[codes] = replace(first, codes=codes, further=further)
 

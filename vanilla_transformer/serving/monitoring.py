@@ -21,9 +21,9 @@ from prometheus_client import (
 
 EVENTS = logging.getLogger("vanilla_transformer.serving")
 """The logger of the server: each record's message is the name of an event."""
-_FIELDS = "fields"
-_SEGMENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-_TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384)
+_RECORD_FIELDS = "fields"
+_SEGMENT_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+_TOKEN_BUCKETS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384)
 
 
 class JsonFormatter(logging.Formatter):
@@ -41,7 +41,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),
-            **getattr(record, _FIELDS, {}),
+            **getattr(record, _RECORD_FIELDS, {}),
         }
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
@@ -69,7 +69,7 @@ def log_event(event: str, level: int = logging.INFO, **fields: Any) -> None:
     """
     known = {name: value for name, value in fields.items() if value is not None}
     error = known.pop("exception", None)
-    EVENTS.log(level, event, extra={_FIELDS: known}, exc_info=error)
+    EVENTS.log(level, event, extra={_RECORD_FIELDS: known}, exc_info=error)
 
 
 def set_up_logs(level: str) -> None:
@@ -112,9 +112,11 @@ class Metrics:
         self.dropped = counter(
             "dropped_segments", "Segments that were dropped, as their request had ended", model
         )
-        self.segments = histogram("batch_segments", "Segments in a batch", model, buckets=_SEGMENTS)
+        self.segments = histogram(
+            "batch_segments", "Segments in a batch", model, buckets=_SEGMENT_BUCKETS
+        )
         self.batch_tokens = histogram(
-            "batch_tokens", "Source tokens in a batch", model, buckets=_TOKENS
+            "batch_tokens", "Source tokens in a batch", model, buckets=_TOKEN_BUCKETS
         )
         self.batch_seconds = histogram("batch_seconds", "Time to compute a batch", model)
         self.loading = histogram("loading_seconds", "Time to load a model")

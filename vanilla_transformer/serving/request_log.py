@@ -1,4 +1,4 @@
-"""The frame of every request: its id, its line in the log, its metrics, its last error."""
+"""Around every request: its id, its line in the log, its metrics, an error that nothing catches."""
 
 import logging
 import re

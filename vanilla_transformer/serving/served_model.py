@@ -103,7 +103,7 @@ class ServedModel:
             change: Returns the job to compute, given the planned one.
         """
         options, name = self.complete(options), self.entry.name
-        with self._slot():
+        with self._accepted_request():
             async with self._translators.use(self.entry.path) as (loaded, seconds):
                 translator = loaded.translator
                 planned = await self._prepare(plan, translator, options, memories)
@@ -126,7 +126,7 @@ class ServedModel:
         return self._accepted >= self._computation.queue_size
 
     @contextmanager
-    def _slot(self) -> Iterator[None]:
+    def _accepted_request(self) -> Iterator[None]:
         """Counts a request as accepted until the block ends; status 503 if the queue is full."""
         if self.is_full:
             raise RequestError(

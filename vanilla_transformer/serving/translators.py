@@ -140,11 +140,12 @@ class Translators:
         ready = [path for path, slot in self._slots.items() if slot.loading.done()]
         if len(ready) < self._most:
             return
+        # `min` returns the first idle one, or else the first: the least recently used.
         slot = self._slots.pop(min(ready, key=lambda path: self._slots[path].users > 0))
         while slot.users:
             slot.left.clear()
             await slot.left.wait()
         await run_beside(self._thread, slot.loading.result().close)
-        del slot
+        del slot  # or this frame would keep the translator alive
         # The parts of a translator refer to each other.
         await run_beside(self._thread, gc.collect)
