@@ -131,11 +131,8 @@ def test_of_two_processes_only_the_main_one_prints(corpus, tmp_path):
 def test_a_larger_vocabulary_is_proposed_where_one_is_made(corpus, trained, tmp_path, capsys):
     lines = ["a 狗 sees a cat .", *["a dog sees a cat ."] * 15]
     (tmp_path / "val.en").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    options = {"validation_source": tmp_path / "val.en", "max_steps": 1, "tokenizer_kind": "bpe"}
-    argv = arguments(corpus, tmp_path / "new", "train", "validation", **options)
-    saved = ["--model_name_or_path", str(trained)]
-    for made, words in ((True, argv), (False, [*argv[:-2], *saved])):
-        words[words.index("--output_dir") + 1] = str(tmp_path / f"{made}")
-        main(words)
+    options = {"validation_source": tmp_path / "val.en", "max_steps": 1}
+    for made, kind in ((True, {"tokenizer_kind": "bpe"}), (False, {"model_name_or_path": trained})):
+        main(arguments(corpus, tmp_path / f"{made}", "train", "validation", **options, **kind))
         printed = capsys.readouterr().err.split("Characters that the vocabulary lacks")[1]
         assert ("`vocab_size`" in printed) == made
