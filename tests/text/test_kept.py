@@ -3,7 +3,7 @@
 import pytest
 import regex
 
-from vanilla_transformer.inference.options import compiled
+from vanilla_transformer.inference.options import compile_patterns
 from vanilla_transformer.text.edits import Edit, apply_edits
 from vanilla_transformer.text.kept import Copies, kept_spans
 from vanilla_transformer.text.patterns import PATTERNS, find_patterns
@@ -319,7 +319,7 @@ def test_an_unknown_character_is_kept():
 
 
 def test_patterns_of_the_user_are_kept_and_the_longest_part_counts():
-    patterns = compiled([r"Acme(?: \w+)?", r"\bv\d+(\.\d+)*\b", r"x*", r"Büro \{0\}"])
+    patterns = compile_patterns([r"Acme(?: \w+)?", r"\bv\d+(\.\d+)*\b", r"x*", r"Büro \{0\}"])
     text = "Acme Cloud {0} v1.2 at Büro {0} http://v1.org"
     kept = ["Acme Cloud", "{0}", "v1.2", "Büro {0}", "http://v1.org"]
     assert [text[slice(*span)] for span in kept_spans(text, patterns=patterns)] == kept
@@ -335,7 +335,7 @@ def test_patterns_of_the_user_are_kept_and_the_longest_part_counts():
 @pytest.mark.parametrize("pattern", [r"(a|aa)+$", "("])
 def test_a_pattern_that_is_wrong_or_would_take_years_is_named(pattern):
     with pytest.raises(ValueError, match=regex.escape(repr(pattern))):
-        kept_spans("a" * 5000 + "b", patterns=compiled([pattern]))
+        kept_spans("a" * 5000 + "b", patterns=compile_patterns([pattern]))
 
 
 def test_unknown_characters_beside_a_placeholder_are_spans_of_their_own():
