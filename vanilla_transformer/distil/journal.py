@@ -63,9 +63,9 @@ class Journal:
 
     def ask(self, texts: Sequence[str]) -> None:
         """Asks the teacher for all missing answers; failed texts are asked again after pauses."""
-        left, pauses = self.missing(texts), list(PAUSES)
-        self.failed = {text: self.failed[text] for text in self.failed if text in {*left}}
-        left = self._failed_last(left)
+        left, pauses = self._failed_last(self.missing(texts)), list(PAUSES)
+        asked = {*left}
+        self.failed = {text: reason for text, reason in self.failed.items() if text in asked}
         while left:
             self.ask_once(left, len(texts) - len(left))
             still = self._failed_last(self.missing(left))

@@ -142,8 +142,8 @@ def _pairs(message: re.Match[str], rows: Sequence[_Row], encoding: str) -> Itera
             yield Pair(source, target, context)
     elif (former := _FORMER.search(_comments_of("|", message))) and not message["plural"]:
         source = _text_of(former[1], encoding)
-        for _, _, target, _ in () if _NO_TEXT in source else rows:
-            yield Pair(source, target, is_doubtful=True)
+        if _NO_TEXT not in source:
+            yield from (Pair(source, target, is_doubtful=True) for _, _, target, _ in rows)
 
 
 def _translations(message: re.Match[str], forms: Sequence[int], encoding: str) -> Iterator[_Row]:

@@ -36,22 +36,26 @@ def described_on_card(path: str) -> str:
 @cache
 def check_on_hub(path: str) -> None:
     """Checks that a path exists, or is a name on the Hub: loaders would ask the Hub for minutes."""
-    folder = Path(path)
-    if folder.exists():
+    if Path(path).exists():
         return
-    near = get_close_matches(folder.name, (other.name for other in folder.parent.glob("*")), 1)
-    meant = "".join(f" Did you mean {str(folder.with_name(name))!r}?" for name in near)
     try:
         if not isinstance(try_to_load_from_cache(path, "config.json"), str):
             get_hf_file_metadata(hf_hub_url(path, "config.json"))
     except HFValidationError as error:  # it is a path
-        raise FileNotFoundError(f"There is no directory {path!r}.{meant}") from error
+        raise FileNotFoundError(f"There is no directory {path!r}.{_meant_by(path)}") from error
     except Exception as error:  # of the Hub's client: most are no OSError
         is_unknown = isinstance(error, RepositoryNotFoundError | EntryNotFoundError)
         answer = "has no such model that you may read" if is_unknown else "was not reached"
         raise FileNotFoundError(
-            f"There is no directory {path!r}, and the Hub {answer}.{meant}"
+            f"There is no directory {path!r}, and the Hub {answer}.{_meant_by(path)}"
         ) from error
+
+
+def _meant_by(path: str) -> str:
+    """Asks whether the neighbour with the most similar name was meant; "": none is similar."""
+    folder = Path(path)
+    near = get_close_matches(folder.name, (other.name for other in folder.parent.glob("*")), 1)
+    return "".join(f" Did you mean {str(folder.with_name(name))!r}?" for name in near)
 
 
 def check_model_directory(path: str) -> None:
