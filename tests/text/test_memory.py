@@ -152,7 +152,7 @@ def test_a_correction_may_be_the_text_itself():
 def test_the_last_correction_counts_whatever_stands_beside_the_others(others):
     words = {"File": "Datei", "Open": "Öffnen", "Close": "Schließen"}
     pairs = [(*row, None, False, True) for row in [*words.items(), ("Open", "Aufmachen")]]
-    assert exact([*pairs, *others], "Open", before="File", behind="Close") == "Aufmachen"
+    assert exact([*pairs, *others], "Open", before="File", after="Close") == "Aufmachen"
 
 
 def test_a_long_text_that_repeats_a_word_is_found():
@@ -185,11 +185,11 @@ def test_of_several_translations_context_neighbours_frequency_and_the_last_one_d
         ("Open", "Weit"),
     ]
     assert exact(near, "Open", before="File") == "Öffnen"
-    assert exact(near, "Open", behind="Sky") == "Öffnen"
-    assert exact(near, "Open", behind="Sky") == "Öffnen"
+    assert exact(near, "Open", after="Sky") == "Öffnen"
+    assert exact(near, "Open", after="Sky") == "Öffnen"
     ends = [("Open", "Öffnen"), ("Sky", "Himmel"), ("Open", "Auf")]
-    assert exact(ends, "Open", before="", behind="Door") == "Öffnen"
-    assert exact([ends[0], *ends], "Open", before="Door", behind="") == "Auf"
+    assert exact(ends, "Open", before="", after="Door") == "Öffnen"
+    assert exact([ends[0], *ends], "Open", before="Door", after="") == "Auf"
     assert exact([ends[0], *ends], "Open") == "Öffnen"  # the most frequent: it stands alone
 
 

@@ -21,7 +21,7 @@ SPACES = ["", " ", "  ", "\u00a0", " \u202f", "\u200b", "\u3000", "\n", "\u00ad"
 
 
 def read_of(text, count=8):
-    """Reads a text as a reader does: parts behind the first ones are left out, terms annotated."""
+    """Reads a text as a reader does: parts after the first ones are left out, terms annotated."""
     kept = kept_spans(text)
     matches = TERMS.find(text, "en", kept)
     reading = TOKENS.reading(text, kept[:count]).with_edits(edits_to_unify_spaces(text))

@@ -34,7 +34,7 @@ class WordJoins(NamedTuple):
     """The pairs of tokens that have no word border between them.
 
     Attributes:
-        can_be_continued: Whether a word may go on behind a token, (vocab,).
+        can_be_continued: Whether a word may go on after a token, (vocab,).
         continues: Whether a token continues the word before it, (vocab,).
     """
 
@@ -53,11 +53,11 @@ class WordJoins(NamedTuple):
         if len(parts) < 2:  # all tokens are words
             return joins
         left, right = parts[-2:]
-        before, behind = map(len, tokenizer.batch_decode([[left], [right]]))
+        before, after = map(len, tokenizer.batch_decode([[left], [right]]))
         with_right = tokenizer.batch_decode([[index, right] for index in ids])
         with_left = tokenizer.batch_decode([[left, index] for index in ids])
         for index, text, other in zip(ids, with_right, with_left, strict=True):
-            joins.can_be_continued[index] = _divides_word(text, len(text) - behind)
+            joins.can_be_continued[index] = _divides_word(text, len(text) - after)
             joins.continues[index] = _divides_word(other, before)
         for mask in joins:  # tokens that are not written part no words
             mask[[*{*tokenizer.all_special_ids} - {tokenizer.eos_token_id}]] = True
@@ -225,7 +225,7 @@ class _TermBeams:
         candidates = candidates.gather(1, order)
 
         parents, tokens = candidates // vocab, candidates % vocab
-        counts, missing = self._counts_behind(outputs, last, has_term, parents, tokens)
+        counts, missing = self._counts_after(outputs, last, has_term, parents, tokens)
         is_late = missing > self.max_length - cur_len - 2  # without room for the end
         values += _PENALTY * ((missing > 0) & (is_late | torch.isin(tokens, self.ends)))
 
@@ -239,7 +239,7 @@ class _TermBeams:
         indices[:, :, cur_len - decoder_prompt_len] = parents + offsets
         return values.gather(1, turns), sequences, indices
 
-    def _counts_behind(
+    def _counts_after(
         self,
         outputs: torch.Tensor,
         last: torch.Tensor,

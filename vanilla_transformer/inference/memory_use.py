@@ -51,8 +51,8 @@ def decide_memory_uses(
         contexts: The context of each text, as in `Pair`. Empty: the contexts are unknown.
     """
     rows = zip(_with_neighbours(texts), contexts or repeat(None), reads, strict=False)
-    for (before, text, behind), context, is_read in rows:
-        equal = (memory.exact(text, context, before, behind) for memory in memories)
+    for (before, text, after), context, is_read in rows:
+        equal = (memory.exact(text, context, before, after) for memory in memories)
         if found := next(filter(None, equal), None):
             yield MemoryUse(found, answer=found.target)
             continue
@@ -70,12 +70,12 @@ def decide_memory_uses(
 
 
 def _with_neighbours(texts: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """Yields each text with the one before it and the one behind it; "": there is none."""
+    """Yields each text with the one before it and the one after it; "": there is none."""
     before, text = "", None
-    for behind in texts:
+    for after in texts:
         if text is not None:
-            yield before, text, behind
+            yield before, text, after
             before = text
-        text = behind
+        text = after
     if text is not None:
         yield before, text, ""

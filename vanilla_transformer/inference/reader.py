@@ -169,9 +169,9 @@ class Reader:
 
         Parts that both have share their tokens.
         """
-        behind, end = memory_suffix(segment.text, similar), len(segment.text)
-        spans = segment.source.demands.find_kept(behind, flags=segment.source.flags)
-        shown = self._stand_ins.reading_of_target(behind, spans, segment.reading)
+        suffix, end = memory_suffix(segment.text, similar), len(segment.text)
+        spans = segment.source.demands.find_kept(suffix, flags=segment.source.flags)
+        shown = self._stand_ins.reading_of_target(suffix, spans, segment.reading)
         reading = segment.reading.with_edits([Edit(end, end, shown.text)])
         with_memory = self._with_reading(segment, reading)
         if len(with_memory) > self.limit:

@@ -221,8 +221,8 @@ def _found_and_spare(
     for part in output_parts:
         span, text, form = part
         pattern = patterns.get(span)
-        is_behind = found and not output[found[-1].span[1] : span[0]].strip()
-        before = found[-1].text if is_behind else ""
+        follows_part = found and not output[found[-1].span[1] : span[0]].strip()
+        before = found[-1].text if follows_part else ""
         is_repeated = text == before
         # The source has the part. Of two equal parts side by side, the second may be too many.
         if remaining[form] and not (is_repeated and extra[form]):

@@ -113,7 +113,7 @@ class Memory:
         text: str,
         context: str | None = None,
         before: str | None = None,
-        behind: str | None = None,
+        after: str | None = None,
     ) -> Suggestion | None:
         """Returns the translation of an equal text.
 
@@ -124,7 +124,7 @@ class Memory:
         Args:
             context: Like a pair's. Pairs with another one do not count.
             before: The text before this one in its file; "": it is the first. None: it is unknown.
-            behind: The text behind it; "": it is the last. None: it is unknown.
+            after: The text after it; "": it is the last. None: it is unknown.
         """
         nameless = _nameless(text)
         found: list[tuple[tuple[int, ...], Suggestion]] = []
@@ -136,13 +136,13 @@ class Memory:
             if (target := _renamed(pair, text)) is not None:
                 above = self._pairs[index - 1].source if index else ""
                 below = self._pairs[index + 1].source if index + 1 < len(self) else ""
-                beside = (above, before), (below, behind)
+                beside = (above, before), (below, after)
                 rank = (
                     (pair.context or "") == (context or ""),
                     normalized(pair.source) == normalized(text),
                     index if pair.is_correction else -1,
                     any(own == given != "" for own, given in beside),
-                    bool(before or behind) and any(own == given for own, given in beside),
+                    bool(before or after) and any(own == given for own, given in beside),
                 )
                 found.append((rank, Suggestion(pair.source, target, 1.0, is_exact=True)))
         best = max((rank for rank, _ in found), default=None)

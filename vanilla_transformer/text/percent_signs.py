@@ -12,7 +12,7 @@ from vanilla_transformer.text.printf import PRINTF_PART
 _DOUBLING = regex.compile(rf".*%%|%[(<]|(?=%)(?:{PRINTF_PART.pattern})\Z")
 """A part of a text that writes a percent sign as `%%`."""
 SHARE = regex.compile(r"(?:(?<=\d\s?)%|%(?=\s))(?!%)")
-"""A percent sign behind a number, or before a space."""
+"""A percent sign after a number, or before a space."""
 _SIGN = r"[%\uff05\u066a\ufe6a]"  # also full-width, Arabic, and small
 _WORD = (  # for "percent", in most languages of Europe and some of Asia
     r"\s?(?:[Pp](?:er ?c|ersen|or c|our c|ro(?:[cszť]|ts)en)|v\. ?H|[Пп]роц|[Вв]ідс|száz|odst|"
@@ -72,7 +72,7 @@ def edits_to_add_percents(
 
 
 def _numbers(text: str, kept: Sequence[Span]) -> list[tuple[str, str | None, str | None, int]]:
-    """Returns the numbers outside of kept parts, each with its sign, the word behind, its end."""
+    """Returns the numbers outside of kept parts, each with its sign, the word after, its end."""
     others = apply_edits(text, [Edit(begin, end, "\0" * (end - begin)) for begin, end in kept])
     found = NUMBER.finditer(others)
     return [(n[2].replace(",", "."), n[1] or n[3], n[4], n.end(2)) for n in found]

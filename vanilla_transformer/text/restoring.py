@@ -50,12 +50,12 @@ def edits_to_restore(copies: Copies, links: TokenLinks, protected: OutputSpans =
         edit = replace(_edit_for(span, copies, links, spare, taken), in_source=span)
         spare = [other for other in spare if not meets(other, [edit.span])]
         part = edit.text.strip()
-        before, _, behind = edit.text.partition(part)
+        before, _, after = edit.text.partition(part)
         others = "".join(other.text for other in edits if other.span == (edit.begin, edit.begin))
         head = f"{output[: edit.begin]}{others}{before}"
-        # A part may need a space: %d before a letter is no placeholder, /tmp behind one no path.
-        part = with_needed_spaces(part, f"{head}{behind}{output[edit.end :]}", len(head), len(head))
-        edits.append(replace(edit, text=f"{before}{part}{behind}"))
+        # A part may need a space: %d before a letter is no placeholder, /tmp after one no path.
+        part = with_needed_spaces(part, f"{head}{after}{output[edit.end :]}", len(head), len(head))
+        edits.append(replace(edit, text=f"{before}{part}{after}"))
         taken.append(edit.span)
     edits += [
         Edit(len(output[: extra.span[0]].rstrip()), extra.span[1], "")  # with the space before it
@@ -78,14 +78,14 @@ def _edit_for(
         copy = min(spare, key=lambda other: (not meets(other, linked), other))
     if copy is not None:
         return Edit(*copy, text)
-    before, behind = source[: span[0]][-1:] or " ", source[span[1] :][:1]
-    is_glued = before.isspace() and bool(behind.strip())
+    before, after = source[: span[0]][-1:] or " ", source[span[1] :][:1]
+    is_glued = before.isspace() and bool(after.strip())
     gap = _gap(span, output, links, taken, is_glued)
     left, right = output[:gap][-1:], output[gap:][:1]
     follows_text = bool(left.strip() or (taken and not output))
     space_before = " " if before.isspace() and follows_text else ""
-    space_behind = " " if right.isalnum() and not behind.isalnum() else ""
-    return Edit(gap, gap, space_before + text + space_behind)
+    space_after = " " if right.isalnum() and not after.isalnum() else ""
+    return Edit(gap, gap, space_before + text + space_after)
 
 
 def _exact_copy(text: str, output: str, others: OutputSpans) -> OutputSpan | None:
@@ -122,14 +122,14 @@ def _damaged_copy(
 def _gap(
     span: SourceSpan, output: str, links: TokenLinks, taken: OutputSpans, is_glued: bool
 ) -> int:
-    """Returns the position for a kept part: behind the translation of the text before it.
+    """Returns the position for a kept part: after the translation of the text before it.
 
-    A glued part touches only the text behind it, and goes directly before its translation.
+    A glued part touches only the text after it, and goes directly before its translation.
     """
     ends = [(n, end) for (_, end), n in links.pairs() if links.in_source[n][1] <= span[0]]
     begins = [(n, begin) for (begin, _), n in links.pairs() if links.in_source[n][0] >= span[1]]
     nearest = [max(ends, default=None), min(begins, default=None)]
-    if is_glued:  # the nearest token behind it counts first
+    if is_glued:  # the nearest token after it counts first
         nearest.reverse()
     gap = next((position for _, position in filter(None, nearest)), len(output))
     while 0 < gap < len(output) and output[gap - 1 : gap + 1].isalnum():
@@ -141,8 +141,8 @@ def _gap(
 
 def with_needed_spaces(part: str, text: str, begin: int, end: int) -> str:
     """Returns a kept part with the spaces that it needs to be recognised in its place."""
-    for before, behind in product(("", " "), repeat=2):
+    for before, after in product(("", " "), repeat=2):
         head = text[:begin] + before
-        if is_part_at(part, head + part + behind + text[end:], len(head)):
-            return before + part + behind
+        if is_part_at(part, head + part + after + text[end:], len(head)):
+            return before + part + after
     return part

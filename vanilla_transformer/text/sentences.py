@@ -23,7 +23,7 @@ _SENTENCE_SIGNS = regex.compile(
     rf"[[\p{{SB=STerm}}--[!?\uff01\uff1f]]\u0f0d-\u0f12]+{_CLOSING}\s*", regex.V1
 )
 _GOES_ON = regex.compile(r"(?<=\u104a\s*)|(?<=[\u300d\u300f])(?=\u3068|\u3063\u3066)")
-"""Positions at which a sentence goes on: behind a Burmese comma, and before the particle that
+"""Positions at which a sentence goes on: after a Burmese comma, and before the particle that
 follows a Japanese quotation."""
 _CLAUSE_SIGNS = regex.compile(
     r"(?:[,;:](?=[\s\p{Pe}\p{Pf}\"'])|[\u060c\u061b\u3001\uff0c\uff1b\uff1a\u104a\u17d6\u1363-\u1365]"
@@ -33,7 +33,7 @@ _CLAUSE_SIGNS = regex.compile(
 
 _CLOSING_SIGNS = regex.compile(rf"(?:(?<!\s){_CLOSING})?\s*")
 _SPACE = regex.compile(r"\s+")
-_CLUSTER = regex.compile(r"\X(?:(?=[\p{Po}\p{Pe}\p{Pf}])\X)*")  # with the signs behind it
+_CLUSTER = regex.compile(r"\X(?:(?=[\p{Po}\p{Pe}\p{Pf}])\X)*")  # with the signs after it
 _CHARACTER = regex.compile(r".", regex.DOTALL)
 Between = Literal["sentences", "words", "letters"]
 _LEVELS: Sequence[tuple[Between, Any]] = (

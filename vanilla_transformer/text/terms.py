@@ -1,6 +1,6 @@
 """Glossaries: terms with given translations, their matches in texts, and their annotations.
 
-A model that is trained with them reads the target term behind the source term, as in
+A model that is trained with them reads the target term after the source term, as in
 `open the<|term|> file<|trans|> Datei<|end|>.` (Dinu et al. 2019, "Training Neural Machine
 Translation to Apply Terminology Constraints"), and inflects it (Bergmanis and Pinnis 2021).
 """
@@ -226,7 +226,7 @@ def _words_in(text: str, spans: Sequence[Span]) -> list[Span]:
 
 
 def edits_to_annotate(text: str, terms: Iterable[tuple[Span, str]]) -> list[Edit]:
-    """Returns the edits that put targets behind the terms of a text, which are in order.
+    """Returns the edits that put targets after the terms of a text, which are in order.
 
     White space before a term becomes one space within the tokens: vocabularies have words with it.
     """

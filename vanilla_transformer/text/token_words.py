@@ -112,9 +112,9 @@ def _spans_of_letters(tokenizer: Any, text: str, ids: Sequence[int], side: str) 
     for index, (one, span) in enumerate(zip(ids, spans, strict=True)):
         if span == (0, 0) and one not in silent:
             before = max((end for _, end in spans[:index]), default=0)
-            behind = next((begin for begin, end in spans[index:] if end), len(text))
-            is_blank = not text[before:behind].strip()  # as before a "▁" of its own
-            spans[index] = (behind, behind + 1) if is_blank else (before, behind)
+            after = next((begin for begin, end in spans[index:] if end), len(text))
+            is_blank = not text[before:after].strip()  # as before a "▁" of its own
+            spans[index] = (after, after + 1) if is_blank else (before, after)
     return spans
 
 
