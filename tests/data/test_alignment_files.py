@@ -10,7 +10,7 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.text.token_words import words_of_encoding
-from vanilla_transformer.text.word_alignment import parse_links, word_links
+from vanilla_transformer.text.word_alignment import links_of_words, parse_links
 
 SOURCES = ["the small cat sleeps", "a dog", "two birds , three fish"]
 TARGETS = ["kleine Katzen schlafen", "ein Hund", "zwei Enten und drei Fische"]
@@ -68,7 +68,7 @@ def test_links_of_words_become_links_of_all_their_tokens(kind, link_file):
     source = words_of_encoding(tokenizer, SOURCES, tokenizer(SOURCES), "source")
     target = words_of_encoding(tokenizer, TARGETS, tokenizer(text_target=TARGETS), "target")
     for row, line, *words in zip(encoded, LINES, source, target, strict=True):
-        assert word_links(row["alignment"], *words) == parse_links(line)
+        assert links_of_words(row["alignment"], *words) == parse_links(line)
     if kind == "char":
         assert len(encoded[0]["alignment"]) == 5 * 6 + 3 * 6 + 6 * 8
 
@@ -110,7 +110,7 @@ def test_links_follow_sampled_subwords(kind, link_file):
                     ("labels", TARGETS[index], "target"),
                 )
             )
-            assert word_links(row["alignment"], source, target) == parse_links(line)
+            assert links_of_words(row["alignment"], source, target) == parse_links(line)
             assert len(row["attention_mask"]) == len(row["input_ids"])
             changed += row["input_ids"] != unsampled[index]["input_ids"]
     assert changed

@@ -9,9 +9,9 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import KINDS
 from vanilla_transformer.text.token_words import spans_of_ids, unknown_spans, words_of_encoding
 from vanilla_transformer.text.word_alignment import (
     format_links,
+    links_of_tokens,
+    links_of_words,
     parse_links,
-    token_links,
-    word_links,
 )
 from vanilla_transformer.text.words import words_of_spans
 
@@ -39,11 +39,11 @@ def test_links_go_from_words_to_tokens_and_back():
     source = words_of_spans("ab cd", [(0, 1), (1, 2), (2, 5), (5, 5)])
     target = words_of_spans("x yz", [(0, 1), (1, 3), (3, 4)])
     assert source == [range(0, 1), range(0, 1), range(1, 2), range(0)]
-    links = token_links([(0, 1), (1, 0), (7, 0)], source, target)
+    links = links_of_tokens([(0, 1), (1, 0), (7, 0)], source, target)
     assert links == ((0, 1), (0, 2), (1, 1), (1, 2), (2, 0))
-    assert word_links(links, source, target) == ((0, 1), (1, 0))
-    assert word_links([(3, 0)], source, target) == ()
-    assert word_links([(1, 0), (0, 0)], [range(1), range(1)], [range(2, 3)]) == ((0, 2),)
+    assert links_of_words(links, source, target) == ((0, 1), (1, 0))
+    assert links_of_words([(3, 0)], source, target) == ()
+    assert links_of_words([(1, 0), (0, 0)], [range(1), range(1)], [range(2, 3)]) == ((0, 2),)
 
 
 def test_a_token_over_white_space_belongs_to_all_its_words():

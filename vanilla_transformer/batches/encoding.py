@@ -38,7 +38,7 @@ from vanilla_transformer.model.directions import (
 )
 from vanilla_transformer.progress import Progress
 from vanilla_transformer.text.token_words import without_first_word, words_of_encoding
-from vanilla_transformer.text.word_alignment import parse_links, token_links
+from vanilla_transformer.text.word_alignment import links_of_tokens, parse_links
 from vanilla_transformer.tokenizer_sides import call_tokenizer, target_side
 
 logger = logging.get_logger(__name__)
@@ -232,7 +232,7 @@ class PairEncoder:
             for row, direction in zip(words[0], directions, strict=True)
         ]
         for line, *of_pair in zip(batch[LINKS], *words, strict=True):
-            links.append(token_links(parse_links(line), *of_pair))
+            links.append(links_of_tokens(parse_links(line), *of_pair))
         return {"input_ids": ids[0], "labels": ids[1], LINKS: links}
 
     def _view(self, side: str, language: str | None) -> Any:

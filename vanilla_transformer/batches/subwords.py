@@ -21,7 +21,7 @@ from vanilla_transformer.columns import LINKS
 from vanilla_transformer.model.directions import in_language
 from vanilla_transformer.text.edits import Span
 from vanilla_transformer.text.token_words import without_first_word
-from vanilla_transformer.text.word_alignment import parse_links, token_links
+from vanilla_transformer.text.word_alignment import links_of_tokens, parse_links
 from vanilla_transformer.text.words import words_of_spans
 from vanilla_transformer.tokenizer_sides import call_tokenizer
 
@@ -229,7 +229,7 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
                     words[-1] = without_first_word(words[-1])
         links = {}
         if LINKS in texts:
-            links = {LINKS: list(token_links(parse_links(texts[LINKS]), *words))}
+            links = {LINKS: list(links_of_tokens(parse_links(texts[LINKS]), *words))}
         return {
             "input_ids": row["input_ids"],
             "attention_mask": [1] * len(row["input_ids"]),

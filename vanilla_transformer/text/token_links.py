@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from vanilla_transformer.text.edits import Edit, OutputSpan, SourceSpan, meets, moved, spans_after
-from vanilla_transformer.text.word_alignment import Links, word_links
+from vanilla_transformer.text.word_alignment import Links, links_of_words
 from vanilla_transformer.text.words import words_of_spans
 
 
@@ -44,7 +44,7 @@ class TokenLinks:
     def words(self, source: str, output: str) -> Links:
         """Returns the links of words in order, each as the indices of two words."""
         words = words_of_spans(source, self.in_source), words_of_spans(output, self.in_output)
-        return word_links(((s, t) for t, s in enumerate(self.aligned)), *words)
+        return links_of_words(((s, t) for t, s in enumerate(self.aligned)), *words)
 
     def then(self, further: "TokenLinks") -> "TokenLinks":
         """Returns the links of the source to a translation of the output, by way of the output."""

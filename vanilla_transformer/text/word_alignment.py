@@ -8,12 +8,11 @@ of a pair of texts on one line: `0-0 1-2 2-1`.
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from itertools import chain, product
 
 Link = tuple[int, int]
 Links = tuple[Link, ...]
 
-_Indices = Sequence[range] | Mapping[int, Sequence[int]]
 _LINK = re.compile(r"([0-9]+)-([0-9]+)")
 
 
@@ -33,28 +32,33 @@ def format_links(links: Iterable[Link]) -> str:
     return " ".join(f"{source}-{target}" for source, target in links)
 
 
-def word_links(token_links: Iterable[Link], source: _Indices, target: _Indices) -> Links:
+def links_of_words(
+    token_links: Iterable[Link], source_words: Sequence[range], target_words: Sequence[range]
+) -> Links:
     """Returns the links of all words that have linked tokens, in order.
 
-    `words_of_spans` returns the words of each token.
+    Args:
+        source_words: The words of each token of the source, as `words_of_spans` returns them.
+        target_words: The same for the target.
     """
-    linked = {
-        link
-        for source_token, target_token in token_links
-        for link in product(source[source_token], target[target_token])
-    }
-    return tuple(sorted(linked))
+    linked = (product(source_words[source], target_words[target]) for source, target in token_links)
+    return tuple(sorted({*chain.from_iterable(linked)}))
 
 
-def token_links(links: Iterable[Link], source: Sequence[range], target: Sequence[range]) -> Links:
+def links_of_tokens(
+    word_links: Iterable[Link], source_words: Sequence[range], target_words: Sequence[range]
+) -> Links:
     """Returns the links of all tokens of linked words, in order (Garg et al. 2019).
 
-    `words_of_spans` returns the words of each token. A word without tokens gives no link.
+    A word without tokens gives no link. The arguments are those of `links_of_words`.
     """
-    return word_links(links, _tokens_by_word(source), _tokens_by_word(target))
+    in_source, in_target = map(_tokens_by_word, (source_words, target_words))
+    linked = (product(in_source[source], in_target[target]) for source, target in word_links)
+    return tuple(sorted({*chain.from_iterable(linked)}))
 
 
 def _tokens_by_word(words: Sequence[range]) -> Mapping[int, list[int]]:
+    """Returns the indices of the tokens of each word, from the words of each token."""
     tokens = defaultdict[int, list[int]](list)
     for token, indices in enumerate(words):
         for word in indices:
