@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from typing import NamedTuple
 from unicodedata import normalize
 
 import regex
@@ -32,6 +33,32 @@ Normalized = tuple[str, ...]
 """The words and signs of a term, in the form by which terms are compared."""
 
 
+class _Form(NamedTuple):
+    """A form in which words are compared.
+
+    Attributes:
+        language: The tag of their language; None: it is unknown.
+        has_case: Whether capital and small letters differ.
+        is_lemma: Whether inflected words count as their lemma.
+    """
+
+    language: str | None = None
+    has_case: bool = False
+    is_lemma: bool = False
+
+    def of(self, text: str, words: Iterable[Span]) -> Normalized:
+        """Returns the words of a text in this form."""
+        return tuple(self._of_word(normalize("NFC", text[slice(*span)])) for span in words)
+
+    def _of_word(self, word: str) -> str:
+        if not self.is_lemma:
+            return word if self.has_case else word.lower()
+        base = lemma(word.lower(), self.language).lower()
+        if self.has_case and word.isupper():
+            return base.upper()
+        return base.title() if self.has_case and word[0].isupper() else base
+
+
 @dataclass(frozen=True)
 class Term:
     """A term and its translation.
@@ -48,10 +75,10 @@ class Term:
     exact: bool = False
     location: str = field(default="", compare=False)
 
-    def normalized(self, language: str | None, inflected: bool) -> Normalized:
+    def words(self, language: str | None = None, is_lemma: bool = False) -> Normalized:
         """Returns the words and signs of the source, in the form for comparisons."""
-        words = (self.source[slice(*span)] for span in words_and_signs(self.source))
-        return tuple(_normalized(word, language, self.case, inflected) for word in words)
+        form = _Form(language, self.case, is_lemma)
+        return form.of(self.source, words_and_signs(self.source))
 
     @cached_property
     def target_finder(self) -> "Glossary":
@@ -74,12 +101,12 @@ class Glossary:
 
     def __init__(self, terms: Iterable[Term]) -> None:
         self.terms = tuple(terms)
-        self._tables: dict[str | None, dict[tuple[bool, bool], dict[Normalized, Term]]] = {}
+        self._terms_by_form: dict[_Form, Mapping[Normalized, Term]] = {}
         known: dict[tuple[Normalized, bool, bool], Term] = {}
         for term in self.terms:
             if not (term.source.strip() and term.target.strip()):
                 raise ValueError(f"{self._name(term)}: a term needs a source and a target.")
-            same = known.setdefault((term.normalized(None, False), term.case, term.exact), term)
+            same = known.setdefault((term.words(), term.case, term.exact), term)
             if same.target != term.target:
                 raise ValueError(
                     f"{self._name(same)} and {self._name(term)} translate {term.source!r} as "
@@ -98,44 +125,30 @@ class Glossary:
         """
         if not self.terms:
             return []
-        spans = words_and_signs(text)
-        matches: list[Match] = []
-        for (case, inflected), table in self._tables_of(language).items():
-            words = [_normalized(text[slice(*span)], language, case, inflected) for span in spans]
+        spans, matches = words_and_signs(text), list[Match]()
+        for is_lemma, has_case in product((False, True) if language else (False,), (True, False)):
+            form = _Form(language, has_case, is_lemma)
+            terms = self._terms_in(form)
+            words = form.of(text, spans) if terms else ()
             matches += [
-                Match((spans[first][0], spans[first + size - 1][1]), table[term])
-                for size in {len(term) for term in table}
+                Match((spans[first][0], spans[first + size - 1][1]), terms[term])
+                for size in {len(term) for term in terms}
                 for first in range(len(words) - size + 1)
-                if (term := tuple(words[first : first + size])) in table
+                if (term := words[first : first + size]) in terms
             ]
         # `sorted` is stable: exact forms come before inflected ones.
         in_order = sorted(matches, key=lambda match: match.span)
         return without_overlaps(in_order, lambda match: match.span, protected)
 
-    def _tables_of(self, language: str | None) -> dict[tuple[bool, bool], dict[Normalized, Term]]:
-        """Returns tables of terms: with and without case, exact and inflected."""
-        if language not in self._tables:
-            self._tables[language] = tables = {}
-            for inflected, case in product((False, True) if language else (False,), (True, False)):
-                table = {
-                    term.normalized(language, inflected): term
-                    for term in reversed(self.terms)  # the first one counts
-                    if term.case == case and not (inflected and term.exact)
-                }
-                if table:
-                    tables[case, inflected] = table
-        return self._tables[language]
-
-
-def _normalized(word: str, language: str | None, case: bool, inflected: bool) -> str:
-    """Returns the form by which a word is compared: its lemma if inflected words count."""
-    word = normalize("NFC", word)
-    if not inflected:
-        return word if case else word.lower()
-    base = lemma(word.lower(), language).lower()
-    if case and word.isupper():
-        return base.upper()
-    return base.title() if case and word[0].isupper() else base
+    def _terms_in(self, form: _Form) -> Mapping[Normalized, Term]:
+        """Returns the terms that are looked for in a form, by their words."""
+        if form not in self._terms_by_form:
+            self._terms_by_form[form] = {
+                term.words(form.language, form.is_lemma): term
+                for term in reversed(self.terms)  # of equal terms, the first one counts
+                if term.case == form.has_case and not (form.is_lemma and term.exact)
+            }
+        return self._terms_by_form[form]
 
 
 def targets_in(
@@ -143,7 +156,7 @@ def targets_in(
 ) -> list[Match]:
     """Finds the targets of terms in an output, also inflected ones; see `Glossary.find`."""
     targets = (target for term in terms for target in term.target_finder.terms)
-    distinct = {target.normalized(None, False): target for target in targets}
+    distinct = {target.words(): target for target in targets}
     return Glossary(distinct.values()).find(output, language, protected)
 
 
@@ -155,14 +168,12 @@ def missing_targets(
     A target within another target counts for both. Inflected forms count as in `targets_in`.
     """
     targets = [term.target for term in terms]
-
-    def count(finder: Glossary, texts: Iterable[str]) -> int:
-        return sum(len(finder.find(text, language)) for text in texts)
-
     finders = {term.target: term.target_finder for term in terms}
-    return tuple(
-        target for target, own in finders.items() if count(own, [output]) < count(own, targets)
-    )
+
+    def count(target: str, texts: Sequence[str]) -> int:
+        return sum(len(finders[target].find(text, language)) for text in texts)
+
+    return tuple(target for target in finders if count(target, [output]) < count(target, targets))
 
 
 def edits_to_place_terms(
@@ -189,7 +200,7 @@ def edits_to_place_terms(
     counts = Counter(match.term for match in matches)
     for match in matches:
         linked = links.linked_with(match.span)
-        word = regex.escape(usual[match.term.source]) or "(?!)"
+        word = regex.escape(usual[match.term.source]) or "(?!)"  # which matches nothing
         alone = _spans(rf"(?V1i)(?<!{_JOINED}){word}(?!{_JOINED})", output)
         alone = [span for span in alone if not meets(span, protected)]
         if words_have_spaces(language):
