@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import regex
 
@@ -9,8 +10,8 @@ from vanilla_transformer.text.edits import Edit, OutputSpan, SourceSpan, Span, a
 from vanilla_transformer.text.patterns import find_patterns
 from vanilla_transformer.text.printf import PRINTF_PART
 
-_DOUBLING = regex.compile(rf".*%%|%[(<]|(?=%)(?:{PRINTF_PART.pattern})\Z")
-"""A part of a text that writes a percent sign as `%%`."""
+_DOUBLES = regex.compile(rf".*%%|%[(<]|(?=%)(?:{PRINTF_PART.pattern})\Z")
+"""A part of a text in which a percent sign is written as `%%`."""
 SHARE = regex.compile(r"(?:(?<=\d\s?)%|%(?=\s))(?!%)")
 """A percent sign after a number, or before a space."""
 _SIGN = r"[%\uff05\u066a\ufe6a]"  # also full-width, Arabic, and small
@@ -22,6 +23,23 @@ NUMBER = regex.compile(
     rf"({_SIGN}\s?)?(?<![\p{{L}}\p{{N}}_.,])(\d+(?:[.,]\d+)*)(?![\p{{Latin}}\d_])"
     rf"(?:(\s?{_SIGN})|(?=({_WORD}))|)"
 )
+"""A number (group 2) with the sign before it (1) or after it (3), or a word for the sign (4)."""
+
+
+class _Number(NamedTuple):
+    """A number in a text.
+
+    Attributes:
+        value: Its digits, with a dot in place of a comma.
+        has_sign: Whether a percent sign stands beside it.
+        has_word: Whether a word for "percent" follows it.
+        end: The position after its digits.
+    """
+
+    value: str
+    has_sign: bool
+    has_word: bool
+    end: int
 
 
 def edits_to_double_percents(
@@ -29,7 +47,7 @@ def edits_to_double_percents(
 ) -> list[Edit]:
     """Returns the edits that double the percent signs of an output as its source doubles them."""
     parts = [source[slice(*span)] for span in kept]
-    if not ("%" in output and any(map(_DOUBLING.match, parts))):
+    if not ("%" in output and any(map(_DOUBLES.match, parts))):
         return []
     if _signs_outside(source, kept):
         return []
@@ -39,13 +57,13 @@ def edits_to_double_percents(
         if output[begin:end] in parts or not SHARE.match(output, begin)
     ]
     signs = _signs_outside(output, others)
-    return [Edit(n, n + 1, "" if output[n - 1 : n] == "%" else "%%") for n in signs]
+    return [Edit(at, at + 1, "" if output[at - 1 : at] == "%" else "%%") for at in signs]
 
 
 def _signs_outside(text: str, parts: Iterable[Span]) -> list[int]:
     """Returns the positions of the percent signs of a text that are in none of its parts."""
     inside = {position for part in parts for position in range(*part)}
-    return [n for n, sign in enumerate(text) if sign == "%" and n not in inside]
+    return [at for at, sign in enumerate(text) if sign == "%" and at not in inside]
 
 
 def edits_to_add_percents(
@@ -61,18 +79,23 @@ def edits_to_add_percents(
         copies: The kept parts of the output.
     """
     in_source, in_output = _numbers(source, kept), _numbers(output, copies)
-    lost = Counter(number for number, sign, _, _ in in_source if sign)
-    lost -= Counter(number for number, sign, word, _ in in_output if sign or word)
-    bare, edits = {number for number, sign, _, _ in in_source if not sign}, list[Edit]()
-    for number, sign, word, end in in_output:
-        if lost[number] > 0 and not (sign or word or number in bare):
-            lost[number] -= 1
+    lost = Counter(number.value for number in in_source if number.has_sign)
+    lost -= Counter(number.value for number in in_output if number.has_sign or number.has_word)
+    bare = {number.value for number in in_source if not number.has_sign}
+    edits = list[Edit]()
+    for value, has_sign, has_word, end in in_output:
+        if lost[value] > 0 and not (has_sign or has_word or value in bare):
+            lost[value] -= 1
             edits.append(Edit(end, end, "% " if output[end : end + 1] == "%" else "%"))
     return edits
 
 
-def _numbers(text: str, kept: Sequence[Span]) -> list[tuple[str, str | None, str | None, int]]:
-    """Returns the numbers outside of kept parts, each with its sign, the word after, its end."""
+def _numbers(text: str, kept: Sequence[Span]) -> list[_Number]:
+    """Returns the numbers of a text outside of kept parts, in order."""
     others = apply_edits(text, [Edit(begin, end, "\0" * (end - begin)) for begin, end in kept])
-    found = NUMBER.finditer(others)
-    return [(n[2].replace(",", "."), n[1] or n[3], n[4], n.end(2)) for n in found]
+    return [
+        _Number(
+            match[2].replace(",", "."), bool(match[1] or match[3]), bool(match[4]), match.end(2)
+        )
+        for match in NUMBER.finditer(others)
+    ]
