@@ -81,8 +81,8 @@ def _literal(expression: str, flags: str = "u") -> str:
 
 def _row(pattern: patterns.Pattern) -> str:
     fields = {"kind": pattern.kind, "signs": pattern.signs, "isUnambiguous": pattern.is_unambiguous}
-    stands = pattern.stands.__name__.strip("_") if pattern.stands else None
-    own = f"expression: {_literal(pattern.expression, 'gu')}, stands: {json.dumps(stands)}"
+    is_code = pattern.is_code.__name__.strip("_") if pattern.is_code else None
+    own = f"expression: {_literal(pattern.expression, 'gu')}, isCode: {json.dumps(is_code)}"
     return f"{{...{json.dumps(fields)}, {own}}}"
 
 

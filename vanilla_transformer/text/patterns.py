@@ -28,8 +28,9 @@ OPTIONS = regex.compile(
     r"--[a-z][a-z0-9]*(?:[-_][a-z0-9]|\[?=)"  # --no-keep, --file=
     rf"|{_OPTION}\s+[<\[%A-Z]{{2,}}|{_OPTION}[)\]'\"`\p{{Pf}}|<]"  # --file FILE, „--all“
     r"|(?<![^\s\p{Ps}|])-[A-Za-z](?:[,|\]=]|\s+--)"  # -f, --force
-    r"|\w://|%[(\d$]*[sd]|\$\{|\{\w*\}|(?<!\S)(?:~|\.\.?)?/[a-z]"
+    r"|\w://|%[(\d$]*[sd]|\$\{|\{\w*\}|(?<!\S)(?:~|\.\.?)?/[a-z]"  # other code: %s, ~/file
     r"|(?i:\b(?:use|using|with|without|specify|try|run|see|add|pass|give)\s+--[A-Za-z]"
+    # "option", "argument", "command" in several languages
     r"|option|opci|opç|opzion|opti|argument|param|flag|switch|schalter|command|comando|befehl"
     r"|опци|параметр|команд|ключ|选项|選項|参数|參數|命令|オプション|引数|コマンド|옵션|명령|خيار|विकल्प|seçene)"
 )
@@ -70,8 +71,8 @@ class Pattern(NamedTuple):
         example: Examples of such parts.
         prose: Similar texts without such a part.
         is_unambiguous: Whether no prose matches: a part that an output invents is taken out.
-        stands: Takes a part, its text and all that matches in this text; returns whether the part
-            is code there. None: it always is.
+        is_code: Returns whether a part is code in its text; takes the part, the text and all
+            matches of the pattern there. None: each match is code.
     """
 
     kind: str
@@ -80,7 +81,7 @@ class Pattern(NamedTuple):
     example: str
     prose: str
     is_unambiguous: bool = False
-    stands: Callable[[str, str, Collection[str]], bool] | None = None
+    is_code: Callable[[str, str, Collection[str]], bool] | None = None
 
 
 PATTERNS: Sequence[Pattern] = (
@@ -88,19 +89,23 @@ PATTERNS: Sequence[Pattern] = (
     Pattern(
         "address",
         ("://", "@", "mailto:", "www.", "tel:"),
-        r"(?<![a-z0-9+.-])(?:[a-z][a-z0-9+.-]*://|mailto:|www\.(?=[\w-]+\.))"
-        r"(?:(?!&(?:[gl]t|quot);)[!#-&(-;=?-~\p{Latin}])+(?<![.,;:!?)\]])"
-        rf"|[{_WORD}.+-]+@[{_WORD}-]+(?:\.[{_WORD}-]+)+|(?<!\w)tel:\+?\d[\d-]*",
+        r"(?<![a-z0-9+.-])(?:[a-z][a-z0-9+.-]*://|mailto:|www\.(?=[\w-]+\.))"  # the beginning
+        r"(?:(?!&(?:[gl]t|quot);)[!#-&(-;=?-~\p{Latin}])+(?<![.,;:!?)\]])"  # the rest, no last sign
+        rf"|[{_WORD}.+-]+@[{_WORD}-]+(?:\.[{_WORD}-]+)+"  # me@a.org
+        r"|(?<!\w)tel:\+?\d[\d-]*",
         "https://a.org/b?c=d me@a.org www.example.org mailto:me@a.org",
         "www is the web; a @ b",
     ),
     Pattern(
         "placeholder",
         ("{{", "{%", "<%", '="'),
-        r"\{\{\{[^{}]*\}\}\}|\{\{-?\s*[#/^>&]?\s*[\w.\[\]]+(?:\([^(){}]*\))?"
-        r"(?:\s*\|\s*\w+(?::\s*(?:'[^'{}]*'|\"[^\"{}]*\"|[\d.]+)|\([^(){}]*\))?|,\s*\w+(?:\([^(){}]*\))?|\s+[\w.]+)*"
-        r"\s*-?\}\}|\{%[^{}%]+%\}|(?<!%)<%[^<>%]+%>"
-        r"|\[[a-z][\w-]*(?:\s+[\w-]+=\"[^\"\[\]]*\")+\s*/?\]",
+        r"\{\{\{[^{}]*\}\}\}"  # {{{name}}}
+        r"|\{\{-?\s*[#/^>&]?\s*[\w.\[\]]+(?:\([^(){}]*\))?"  # {{name, and then any of
+        r"(?:\s*\|\s*\w+(?::\s*(?:'[^'{}]*'|\"[^\"{}]*\"|[\d.]+)|\([^(){}]*\))?"  # a filter
+        r"|,\s*\w+(?:\([^(){}]*\))?|\s+[\w.]+)*"  # a format, or another name
+        r"\s*-?\}\}"
+        r"|\{%[^{}%]+%\}|(?<!%)<%[^<>%]+%>"  # {% if x %} <%= x %>
+        r"|\[[a-z][\w-]*(?:\s+[\w-]+=\"[^\"\[\]]*\")+\s*/?\]",  # [shortcode name="x"]
         "{{ x | upper }} {% if x %} <%= x %> {{count, number}}",
         "{{GENDER:|he|she}}",
         is_unambiguous=True,
@@ -108,11 +113,11 @@ PATTERNS: Sequence[Pattern] = (
     Pattern(
         "placeholder",
         ("%", "$(", "$t(", "@"),
-        rf"%\({_NAME}\)[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"
-        rf"|%<{_NAME}>[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGs]|%\{{{_NAME}\}}"
+        rf"%\({_NAME}\)[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"  # %(name)s of Python
+        rf"|%<{_NAME}>[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGs]|%\{{{_NAME}\}}"  # %<name>s of Ruby
         rf"|%[A-Z][A-Z0-9_]+%|\$\({_NAME}\)|\$t\([^()]+\)|@[A-Z][A-Z0-9_]*@"
-        rf"|(?<![{_WORD}%])%(?!(?:hh?|ll?|z)[diux]%)[a-z][A-Za-z0-9_]+%(?![{_WORD}%$])"
-        rf"|(?<![{_WORD}])@(?:\.\w+)?:{_NAME}(?:\.\w+)*",
+        rf"|(?<![{_WORD}%])%(?!(?:hh?|ll?|z)[diux]%)[a-z][A-Za-z0-9_]+%(?![{_WORD}%$])"  # %name%
+        rf"|(?<![{_WORD}])@(?:\.\w+)?:{_NAME}(?:\.\w+)*",  # @:a.b of Vue
         "%(name)s %<name>s %{name} %PATH% %name% $(NAME) $t(a.b) @:a.b @NAME@",
         "50 %(about) of them, 5 %<br>, from 5% to 10%, $(5), a@b",
         is_unambiguous=True,
@@ -120,11 +125,14 @@ PATTERNS: Sequence[Pattern] = (
     Pattern(
         "placeholder",
         ("{",),
-        r"[$#]\{[^{}\s<>]+\}"
-        r"|(?<!\{|[\\@]\w+(?:\{[^{}]*\})*)\{\$?(?:[A-Za-z_0-9][\w.\[\]]*|(?=[!:}]))(?:![rsa])?"
-        r"(?::(?:[^{}\s]|\{[\w.]*\})+(?: [%#0yMdHhmst][^{}\s]*)*|,\s*-?\d+(?::[^{}\s]+)?"
-        r"|,\s*(?:number|date|time|spellout|ordinal|duration)(?:,[^{}]*)?"
-        r"|,\s*choice,(?:[^{}]|\{[^{}]*\})*)?\}(?!\})|'[{}]+'",
+        r"[$#]\{[^{}\s<>]+\}"  # ${x} #{x}
+        r"|(?<!\{|[\\@]\w+(?:\{[^{}]*\})*)"  # but not after a command of TeX
+        r"\{\$?(?:[A-Za-z_0-9][\w.\[\]]*|(?=[!:}]))(?:![rsa])?"  # {name!r, and then one of
+        r"(?::(?:[^{}\s]|\{[\w.]*\})+(?: [%#0yMdHhmst][^{}\s]*)*"  # a format: {x:>10}
+        r"|,\s*-?\d+(?::[^{}\s]+)?"  # a width of C#: {0,10}
+        r"|,\s*(?:number|date|time|spellout|ordinal|duration)(?:,[^{}]*)?"  # a type of ICU
+        r"|,\s*choice,(?:[^{}]|\{[^{}]*\})*)?\}(?!\})"  # a choice of Java
+        r"|'[{}]+'",
         "{0} {name!r:>10} {0:#,##0.00} {d, date, short} {0, choice, 0#no|1<{0}} {a:{b}} ${x} '{'",
         "{a, b}, {see above}",
         is_unambiguous=True,
@@ -132,8 +140,8 @@ PATTERNS: Sequence[Pattern] = (
     Pattern(
         "code",
         ("%",),
-        rf"(?<!\d\s?)(?=(?:[:-]?%{_DATE})*[:-]?%[-_]?[^{_CONVERSION[1:]})%{_DATE}(?:[:-]%{_DATE})+"
-        rf"(?![{_WORD}])",
+        rf"(?<!\d\s?)(?=(?:[:-]?%{_DATE})*[:-]?%[-_]?[^{_CONVERSION[1:]})"  # one is not of printf
+        rf"%{_DATE}(?:[:-]%{_DATE})+(?![{_WORD}])",
         "%H:%M:%S %Y-%m-%d",
         "from 5%-10%",
     ),
@@ -141,9 +149,11 @@ PATTERNS: Sequence[Pattern] = (
         "placeholder",
         ("%",),
         rf"{_NAMED}|(?<!%)%%(?:\d+\$)?[sd]"
-        rf"|(?:(?<!%)%%(?=%)|(?<!(?<!%)%))%(?:\d+\${FLAGS}{SIZE}{_CONVERSION}"
-        rf"|(?![1-9]\d*e|[1-9]\d+[iou]){FLAGS}{SIZE}{_CONVERSION}(?![{_WORD}])"
-        rf"|(?<!\d\s?%){FLAGS}(?:{SIZE}s(?=\p{{Latin}})|[du](?=\p{{Latin}}{{1,3}}(?![{_WORD}]))))"
+        r"|(?:(?<!%)%%(?=%)|(?<!(?<!%)%))"  # a percent sign before a placeholder, which is one of
+        rf"%(?:\d+\${FLAGS}{SIZE}{_CONVERSION}"  # %1$s
+        rf"|(?![1-9]\d*e|[1-9]\d+[iou]){FLAGS}{SIZE}{_CONVERSION}(?![{_WORD}])"  # %s, not %50i
+        rf"|(?<!\d\s?%){FLAGS}(?:{SIZE}s(?=\p{{Latin}})"  # %s before a word
+        rf"|[du](?=\p{{Latin}}{{1,3}}(?![{_WORD}]))))"  # %d before a unit: %dpx
         r"(?:\s?%%)?|(?<!%)%%(?!%)",
         "%s %1$d %.1f%% %'d %*d %dpx 50%% %2$#@files@",
         "100 % der, 5% discount, %50i, %12e kadar",
@@ -155,7 +165,7 @@ PATTERNS: Sequence[Pattern] = (
         rf"%L?[1-9]\d?(?![{_WORD}]|[.,]\d)(?<!\d%\d{{1,2}})",
         "%1 of %2",
         "%50 indirim",
-        stands=_is_counted,
+        is_code=_is_counted,
     ),
     Pattern(
         "placeholder",
@@ -163,7 +173,7 @@ PATTERNS: Sequence[Pattern] = (
         rf"(?<![\p{{Latin}}_])\$[1-9](?![{_WORD}]|[.,]\d)",
         "$1 by $2",
         "It costs $5.",
-        stands=_is_counted,
+        is_code=_is_counted,
     ),
     Pattern(
         "placeholder",
@@ -171,7 +181,7 @@ PATTERNS: Sequence[Pattern] = (
         rf"(?<![\p{{Latin}}_])\${_NAME}(?:\.{_NAME})*(?:\$(?!\w))?",
         "$name $NAME$",
         "100 $CAN, US$ 5, CAN$100",
-        stands=_is_no_money,
+        is_code=_is_no_money,
     ),
     Pattern("code", ("%",), rf"(?<!\d\s?)%{_DATE}(?![{_WORD}])", "%B %Y", "5 %A, 100 %M"),
     Pattern(
@@ -180,13 +190,13 @@ PATTERNS: Sequence[Pattern] = (
         r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});",
         "&amp; &#8230;",
         "R&D; rock&roll; caf&eacute;",
-        stands=is_sign,
+        is_code=is_sign,
     ),
     Pattern(
         "code",
         ("#", "0x", "0X", "__"),
-        r"(?<![\w&])#(?:(?=[a-fA-F]*\d|[fF]{6})(?:[0-9a-fA-F]{8}|[0-9a-fA-F]{6})"
-        r"|(?=\d*[a-fA-F])(?=[a-fA-F]*\d)[0-9a-fA-F]{3})(?!\w)"
+        r"(?<![\w&])#(?:(?=[a-fA-F]*\d|[fF]{6})(?:[0-9a-fA-F]{8}|[0-9a-fA-F]{6})"  # a colour
+        r"|(?=\d*[a-fA-F])(?=[a-fA-F]*\d)[0-9a-fA-F]{3})(?!\w)"  # or one of three digits
         r"|(?<!\w)(?:0[xX][0-9a-fA-F]+|__[A-Za-z0-9]\w*__)(?!\w)",
         "#ff8800 0x1F __name__",
         "#decade, no. #12, __very important__",
@@ -203,15 +213,16 @@ PATTERNS: Sequence[Pattern] = (
         "path",
         ("/", ":\\"),
         rf"(?<![{_WORD}/<.)\]}}%~])(?:"
-        rf"(?:~|\.\.?)/(?=[\p{{Latin}}_.]){_SEGMENT}+(?:/{_SEGMENT}*)*"
+        rf"(?:~|\.\.?)/(?=[\p{{Latin}}_.]){_SEGMENT}+(?:/{_SEGMENT}*)*"  # ~/x.txt
         r"|/(?:bin|boot|dev|etc|lib(?:32|64)?|mnt|opt|proc|sbin|srv|sys|tmp|usr|var)"
-        rf"(?![{_WORD}-])(?:/{_SEGMENT}*)*"
+        rf"(?![{_WORD}-])(?:/{_SEGMENT}*)*"  # /etc, /etc/hosts
         r"|/(?:home|lost\+found|media|root|run|Applications|Library|System|Users|Volumes)"
-        rf"(?:/{_SEGMENT}*)+"
-        rf"|{_AFTER_SPACE}(?:/{_SEGMENT}+)+(?:/{_SEGMENT}*\.[a-z]\w{{0,4}}(?!\w)|/(?!\w))"
+        rf"(?:/{_SEGMENT}*)+"  # /home/me, but not /home
+        rf"|{_AFTER_SPACE}(?:/{_SEGMENT}+)+"  # others, with an ending or a slash at the end
+        rf"(?:/{_SEGMENT}*\.[a-z]\w{{0,4}}(?!\w)|/(?!\w))"
         rf"|{_AFTER_SPACE}/[a-z](?:[a-z0-9_+@-]{{3,}}|[a-z0-9_-]*/{_SEGMENT}+)(?:/{_SEGMENT}*)*"
-        r"(?![\w-]|['\u2019]\p{L})"
-        rf")(?<!\.)|(?<!\w)[A-Za-z]:\\{_SEGMENT}*(?:\\{_SEGMENT}*)*(?<!\.)",
+        r"(?![\w-]|['\u2019]\p{L}))(?<!\.)"  # others in small letters
+        rf"|(?<!\w)[A-Za-z]:\\{_SEGMENT}*(?:\\{_SEGMENT}*)*(?<!\.)",  # C:\\Users
         "/etc/hosts ~/x.txt ./run.sh /my/own.conf C:\\Users\\x",
         "10 €/Monat, 2 %/Jahr, ПК/Mac, 苹果/Android, (innen)/Schüler, 5 € /month, and /or",
     ),
@@ -219,7 +230,8 @@ PATTERNS: Sequence[Pattern] = (
         "address",
         (".", "*"),
         rf"(?<![{_WORD}.@/\\-])(?:(?:[{_WORD}-]{{2,}}\.|(?:[{_WORD}-]+\.){{2,}})[a-z]{{2,}}"
-        rf"(?!@|-?[{_WORD}]|\.[{_WORD}])|\*(?:\.[{_WORD}*?]+)+)|(?<=\()\*(?=\))",
+        rf"(?!@|-?[{_WORD}]|\.[{_WORD}])|\*(?:\.[{_WORD}*?]+)+)"  # example.org, or *.txt
+        r"|(?<=\()\*(?=\))",
         "mail.example.org setup.py os.path *.tar.gz (*)",
         "end.Start, 3.5, U.S., 2 * 3",
     ),
@@ -227,9 +239,10 @@ PATTERNS: Sequence[Pattern] = (
     Pattern(
         "code",
         (),
-        rf"(?<![{_WORD}.@/\\-])(?:[a-z]+(?:[A-Z][a-z0-9]+)+"
+        rf"(?<![{_WORD}.@/\\-])(?:[a-z]+(?:[A-Z][a-z0-9]+)+"  # lineWidth
         r"|(?=[A-Za-z._]*\d|[A-Z._]{4,}+(?![a-z])|[A-Za-z.]*_[A-Za-z.]*_)"
-        r"[A-Za-z][A-Za-z0-9.]*_[A-Za-z0-9._]*[A-Za-z0-9]|[A-Z]+\d[A-Z0-9]*)"
+        r"[A-Za-z][A-Za-z0-9.]*_[A-Za-z0-9._]*[A-Za-z0-9]"  # LC_ALL, is_a_file
+        r"|[A-Z]+\d[A-Z0-9]*)"  # SHA256
         rf"(?![{_WORD}@/\\-]|\.[{_WORD}])",
         "lineWidth LC_ALL is_a_file mail_8bit media.na_10x11_10x11in SHA256 A4",
         "c_ustom, O_K, Zoom_In, JavaScript, McDonald, _all_of_it_, 10_000, 2ND, DEBUG",
@@ -240,12 +253,12 @@ PATTERNS: Sequence[Pattern] = (
         rf"(?<![^\s\p{{Cf}}\p{{Ps}}\p{{Pi}}\"'`|,/>=]){_OPTION}(?<!-)",
         "Use --force",
         "--then he left",
-        stands=_is_among_options,
+        is_code=_is_among_options,
     ),
     Pattern(
         "emoji",
         (),
-        r"(?:\p{Regional_Indicator}{2}|\p{Emoji_Presentation}|\p{Emoji}\uFE0F)"
+        r"(?:\p{Regional_Indicator}{2}|\p{Emoji_Presentation}|\p{Emoji}\uFE0F)"  # and then signs
         r"(?:[\p{Emoji_Modifier}\uFE0F\u20E3\U000E0020-\U000E007F]|\u200D\p{Emoji})*",
         "😊 👩‍💻 ❤️",
         "1 ©",
@@ -254,18 +267,18 @@ PATTERNS: Sequence[Pattern] = (
 """All patterns; where two parts overlap, the part of the earlier pattern counts."""
 
 
-def _strict(space: str) -> dict[str, str]:
-    """Returns the expressions of placeholders by the flags of messages in which they count.
+def _placeholders_by_flag(space: str) -> dict[str, str]:
+    """Returns the expressions of placeholders by the flags of messages, such as "c".
 
-    In such messages, a % begins a placeholder.
+    With these flags each placeholder counts, also where it looks like prose.
 
     Args:
         space: " " if `% d` is a placeholder, or "".
     """
     printf = (  # "% d files" has a placeholder, "50% off" and "50% y" have none
         rf"{_NAMED}|(?:%%(?=%[^%]))?%(?! (?:\p{{Latin}}{{2}}|[^{_OF_C}\P{{Latin}}]))"
-        rf"(?:\d+\$|\[\d+\])?(?:[-+{space}#0'I]|'[^\w\s%'](?=\d))*(?:q[+#]*)?{SIZE}Z?(?:[a-zA-Z@]|<\w+>)"
-        r"(?:\s?%%)?|%%"
+        rf"(?:\d+\$|\[\d+\])?(?:[-+{space}#0'I]|'[^\w\s%'](?=\d))*"  # a number and flags
+        rf"(?:q[+#]*)?{SIZE}Z?(?:[a-zA-Z@]|<\w+>)(?:\s?%%)?|%%"
     )
     braces = r"\{\{[^{}]*\}\}|\{\{|\}\}|\{(?:[^{}]|\{[^{}]*\})*\}"
     of_lisp = r"~(?:[+-]?\d+|'.|[vV#]|,)*+[:@]*+(?:/[^/\s]*/|[^\W\d]|[^\w\s/])"
@@ -297,15 +310,15 @@ def _patterns_for(
         has_space: Whether `% d` counts as a placeholder.
     """
     names = {flag.removesuffix("-format") for flag in flags if flag.endswith("-format")}
-    known = _strict(" " if has_space else "")
-    strict = [
+    known = _placeholders_by_flag(" " if has_space else "")
+    own = [
         Pattern("placeholder", (), expression, "", "", is_unambiguous=True)
         for name, expression in known.items()
         if name in names
     ]
     refused = [known[name[3:]] for name in names if name[:3] == "no-" and name[3:] in known]
     of_dates = rf"%[-_]?[^{_OF_C}\W\d]"  # %B is of dates alone
-    return [*strict, *PATTERNS], [rf"(?:{other})(?<!{of_dates})" for other in refused]
+    return [*own, *PATTERNS], [rf"(?:{other})(?<!{of_dates})" for other in refused]
 
 
 @cache
@@ -333,22 +346,21 @@ def find_patterns(
     source_parts = source_parts or ()
     patterns, refused = _patterns_for(flags, has_space)
     for pattern in patterns:
-        if pattern.signs and not any(map(text.__contains__, pattern.signs)):
-            continue
-        if kind not in (None, pattern.kind):
+        may_match = not pattern.signs or any(map(text.__contains__, pattern.signs))
+        if not may_match or kind not in (None, pattern.kind):
             continue
         others = refused if refused and pattern in PATTERNS else ()  # a flag's own ones stay
-        spans = [match.span() for match in _compiled(pattern.expression).finditer(text)]
         spans = [
             span
-            for span in spans
-            if taken.isdisjoint(range(*span))
+            for match in _compiled(pattern.expression).finditer(text)
+            if taken.isdisjoint(range(*(span := match.span())))
             and not any(_compiled(other).fullmatch(text, *span) for other in others)
         ]
         parts = {text[slice(*span)] for span in spans}
         for span in spans:
             part = text[slice(*span)]
-            if pattern.stands is None or part in source_parts or pattern.stands(part, text, parts):
+            is_code = pattern.is_code
+            if is_code is None or part in source_parts or is_code(part, text, parts):
                 found.append((span, pattern))
                 taken.update(range(*span))
     return sorted(found, key=lambda pair: pair[0])

@@ -16,7 +16,7 @@ const isLetter = (sign) => /^[\p{L}\p{N}]/u.test(sign);
 const signOf = (part) => REFERENCES[part] ??
   (/^&#/.test(part) ? String.fromCodePoint(parseInt(part.slice(2).replace(/^x/i, "0x"))) : undefined);
 
-const STANDS = {  // whether a part is code where it stands; named as in text/patterns.py
+const IS_CODE = {  // whether a part is code where it stands; named as in text/patterns.py
   is_counted: (part, text, parts) => Array.from({ length: +part.replace(/^[%L$]+/, "") }).every(
     (_, index) => parts.has(part.replace(/\d+$/, "") + (index + 1))),
   is_no_money: (part, text) => !(/^\$[^\p{Ll}]*$/u.test(part) && part.length <= 4 && new RegExp(
@@ -35,8 +35,8 @@ function findParts(text, sourceParts = []) {
   for (const row of PATTERNS.filter(({ signs }) => !signs.length || signs.some((sign) => text.includes(sign)))) {
     const free = spansIn(text, row.expression).filter((span) => !meets(span, found));
     const parts = new Set(free.map((span) => cut(text, span)));
-    const stands = (part) => !row.stands || sourceParts.includes(part) || STANDS[row.stands](part, text, parts);
-    for (const span of free) if (stands(cut(text, span))) found.push(Object.assign(span, { row }));
+    const isCode = (part) => !row.isCode || sourceParts.includes(part) || IS_CODE[row.isCode](part, text, parts);
+    for (const span of free) if (isCode(cut(text, span))) found.push(Object.assign(span, { row }));
   }
   return sorted(found);
 }
