@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ from vanilla_transformer.inference import segment_translator
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.interop.changed_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.funnel import convert
-from vanilla_transformer.model.directions import record_directions
+from vanilla_transformer.model.directions import record_directions, recorded_directions
 from vanilla_transformer.serving.models import load_models
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Computation, Settings, parse_model
@@ -322,6 +323,16 @@ def test_further_pairs_need_no_source_language_where_a_model_has_one(tmp_path):
     record_directions(translator.tokenizer, [(None, "de", ""), (None, "it", "")])
     assert read_of(translator, "a b", tgt_lang="de") == ["<2de> a b"]
     assert read_of(translator, "a b", tgt_lang="it") == ["a b"]
+
+
+def test_further_pairs_keep_the_tags_of_a_model_that_reads_any_language(tmp_path):
+    translator = tagged_translator([(None, "de", "<2de>")], tmp_path)
+    codes = [">>deu<<", ">>ita<<"]
+    marian = SimpleNamespace(init_kwargs={}, get_added_vocab=dict, supported_language_codes=codes)
+    for tokenizer in (translator.tokenizer, marian):
+        before = recorded_directions(tokenizer)
+        record_directions(tokenizer, [("en", before[0][1], "")])
+        assert recorded_directions(tokenizer) == before
 
 
 @pytest.mark.parametrize("word", ["<url>", "<user>", "@name"])

@@ -1,6 +1,7 @@
 """Runs of models of many languages: each target begins with its own, and tags mean languages."""
 
 import json
+import shutil
 
 import pytest
 from made_up_language import NOUNS, VERBS, arguments, main
@@ -8,7 +9,7 @@ from transformers import AutoTokenizer
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.model.directions import recorded_directions
+from vanilla_transformer.model.directions import record_directions, recorded_directions
 
 
 def entries(corpus, languages, tags=(None, None)):
@@ -75,3 +76,18 @@ def test_columns_name_directions_that_are_recorded_and_scored(corpus, tmp_path, 
     recorded = recorded_directions(AutoTokenizer.from_pretrained(tmp_path / "model"))
     expected = [("en", "de", tags[0].strip()), ("de", "en", tags[1].strip())]
     assert sorted(recorded) == sorted(expected)
+
+
+def test_a_saved_model_learns_a_further_language_by_a_tag_alone(trained, corpus, tmp_path):
+    model = shutil.copytree(trained, tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    record_directions(tokenizer, [("en", "de", "")])
+    tokenizer.save_pretrained(model)
+    options = {"model_name_or_path": model, "source_language": "en", "max_steps": 1}
+    words = arguments(corpus, tmp_path / "out", "train", **options)
+    with pytest.raises(ValueError, match="no target language 'it': it knows de"):
+        main([*words, "--target_language", "it"])
+    assert not (tmp_path / "out" / "README.md").exists()
+    main([*words, "--target_language", "de-AT"])  # a spelling of the one that it has
+    out = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert recorded_directions(out) == [("en", "de", "")]

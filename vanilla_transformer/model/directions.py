@@ -99,7 +99,8 @@ def record_directions(tokenizer: Any, rows: Collection[Row], tags: Iterable[str]
     """Saves with a tokenizer which directions its model learns, unless it has them already.
 
     Of several rows of a direction, one without a tag counts: others mark a kind of text. A row
-    without a source is left out where a known direction has its target.
+    without a source is left out where a known direction has its target, and each row of a target
+    whose tag is known for any source.
 
     Args:
         tags: Further words that begin sources.
@@ -107,11 +108,11 @@ def record_directions(tokenizer: Any, rows: Collection[Row], tags: Iterable[str]
     if language_tokens(tokenizer):
         return
     record = tokenizer.init_kwargs
-    saved = record.get(_RECORD, [])
+    saved = recorded_directions(tokenizer)
     targets = {target for _, target, _ in saved}
-    plain_last = sorted(
-        (row for row in rows if row[0] or row[1] not in targets), key=lambda row: not row[2]
-    )
+    of_any_source = {target for source, target, tag in saved if tag and source is None}
+    new = [row for row in rows if row[1] not in (of_any_source if row[0] else targets)]
+    plain_last = sorted(new, key=lambda row: not row[2])
     known = {(source, target): tag for source, target, tag in (*plain_last, *saved)}
     if known:
         record[_RECORD] = [[*languages, tag] for languages, tag in known.items()]

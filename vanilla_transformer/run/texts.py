@@ -23,7 +23,9 @@ from vanilla_transformer.language_tags import closest_tag
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.directions import (
     Direction,
+    Row,
     language_tokens,
+    languages_of_model,
     possible_tags,
     record_directions,
     with_first_token,
@@ -68,6 +70,8 @@ def prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
         added_tokens.append(MEMORY_TOKEN)
     tokenizer = _make_tokenizer(arguments, loaded, added_tokens, share > 0)
     directions = directions_of(splits["train"], possible_tags(tokenizer))
+    if init_from is not None:
+        directions = [_spelt_by_model(row, tokenizer, init_from) for row in directions]
     record_directions(tokenizer, directions, tags)
     if arguments.data.memory != "none" and MEMORY_TOKEN in tokenizer.get_vocab():
         splits["train"] = annotate_memory(splits["train"], tags, num_proc)
@@ -84,6 +88,25 @@ def prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
     if language_tokens(tokenizer):
         config, settings = _begin_with_language(config, settings, tokenizer, splits)
     return RunTexts(splits, loaded.splits["train"][0]["source"], tokenizer, config, settings)
+
+
+def _spelt_by_model(direction: Row, tokenizer: Any, init_from: str) -> Row:
+    """Returns a direction of the data with its target as the saved model spells it.
+
+    Raises:
+        ValueError: If the model lacks the target, and no tag asks for it.
+    """
+    source, target, tag = direction
+    _, targets = languages_of_model(tokenizer)
+    if tag or not targets:
+        return direction
+    if (spelt := closest_tag(target, targets)) is None:
+        raise ValueError(
+            f"The model in {init_from!r} has no target language {target!r}: it knows "
+            f"{', '.join(sorted(targets))}. A tag before each source can teach it another one "
+            "(docs/languages.md)."
+        )
+    return source, spelt, tag
 
 
 def _begin_with_language(
