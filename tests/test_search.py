@@ -113,6 +113,15 @@ def test_what_is_wrong_is_named(given, options, message):
         resolve({}, given, **options)
 
 
+@pytest.mark.parametrize(("saved", "given"), [({}, {}), ({"num_beams": 5}, {"num_beams": 1})])
+def test_a_length_penalty_with_one_beam_is_told(saved, given, heard):
+    resolve({"num_beams": 2}, {"length_penalty": 0.7})
+    resolve({"num_beams": 2, "length_penalty": 0.7}, {"num_beams": 1})
+    assert not heard.messages
+    resolve(saved, {**given, "length_penalty": 0.6})
+    assert "may be ignored: ['length_penalty']" in heard.text
+
+
 def test_a_saved_temperature_is_not_a_given_one():
     assert not resolve({"temperature": 0.5, "do_sample": True}, {"do_sample": False}).do_sample
     assert resolve({"do_sample": True, "num_beams": 1}, {"temperature": 0.5}).do_sample

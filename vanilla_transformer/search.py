@@ -93,8 +93,10 @@ class Search:
         settings.num_beams = num_beams
         if num_beams == 1:
             settings.early_stopping = False
-            if not was_greedy:
-                settings.length_penalty = None  # transformers saves none beside one beam
+            if not was_greedy and "length_penalty" not in options:
+                # transformers saves none beside one beam, and warns of a given one, which then
+                # counts for scores and second searches alone.
+                settings.length_penalty = None
         elif "early_stopping" not in options and (was_greedy or settings.early_stopping is None):
             settings.early_stopping = True
         settings.num_return_sequences = n_best
