@@ -11,7 +11,8 @@ from programs import command
 
 from vanilla_transformer.command_line import UsageError
 from vanilla_transformer.commands import corpus_shards
-from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.commands import translate as subcommand
+from vanilla_transformer.commands.program import parse, run_subcommand
 from vanilla_transformer.files.directory_lock import locked_directory
 
 translate = partial(run_subcommand, "translate")
@@ -102,6 +103,18 @@ def test_workers_that_fail_or_die_cost_no_other_shard(words, make_cluster, tmp_p
     assert names == {*after, "manifest.json"}
     for n, time in times.items():
         assert (tmp_path / "out" / f"0000{n}.tsv").stat().st_mtime_ns == time
+
+
+def test_a_memory_is_read_by_workers_alone_before_the_first_shard(words, make_cluster, tmp_path):
+    (tmp_path / "bad.tsv").write_text("a source without a tab\n")
+    words += ["--memory", str(tmp_path / "bad.tsv")]
+    named = ["model_cards/program-texts", *words[1:], "--target-language", "de"]
+    subcommand.check(parse("translate", named))
+    with make_cluster(n_workers=1, processes=False) as cluster:
+        words += ["--scheduler", cluster.scheduler_address]
+        with pytest.raises(ValueError, match=r"bad\.tsv, line 1"):
+            translate(words)
+    assert not shards(tmp_path / "out")
 
 
 def test_a_directory_is_made_from_one_corpus_and_model(words, make_cluster, tmp_path):

@@ -23,7 +23,12 @@ from transformers import set_seed
 
 from vanilla_transformer.commands.files import MANIFEST, FileLines
 from vanilla_transformer.commands.program import describe_error
-from vanilla_transformer.commands.translation import Options, load_translator, print_outputs
+from vanilla_transformer.commands.translation import (
+    Options,
+    load_memories,
+    load_translator,
+    print_outputs,
+)
 from vanilla_transformer.files.atomic_files import write_atomic
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.files.file_contents import read_object
@@ -230,9 +235,12 @@ def _connected_client(options: Options) -> Iterator[Any]:
 
 @lru_cache(maxsize=1)
 def _load_for_worker(work: _Work) -> Any:
-    """Loads the translator of a worker; the next shards, and only theirs, use it too."""
+    """Loads translator and memory of a worker; the next shards, and only theirs, use them too."""
     hide_bars_of_loading()
-    return load_translator(work.options)
+    translator = load_translator(work.options)
+    (direction,) = translator.directions(1, work.options.request)
+    load_memories(work.options, (direction.source, direction.target))
+    return translator
 
 
 def _name_of_engine(work: _Work) -> str:

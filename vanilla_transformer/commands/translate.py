@@ -52,7 +52,8 @@ def check(options: Options) -> None:
     check_files(files.previous, files.existing)
     check_glossary(request.glossary)
     given = request.source_language, request.target_language
-    if languages := check_languages(options.model, *given, options.lines):
+    languages = check_languages(options.model, *given, options.lines)
+    if languages and not options.corpus.files:  # the workers of a corpus read the memory
         load_memories(options, languages)
     if files.document:
         from vanilla_transformer.documents.formats import reader_of
