@@ -5,7 +5,7 @@ rules in `web/kept.js`, and `tests/browser` compares both.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
@@ -30,7 +30,7 @@ from vanilla_transformer.text.printf import (
     written_number,
 )
 
-_PATIENCE = 1.0
+_TIMEOUT = 1.0
 """Seconds that a pattern of the user may take for a text. Chosen without a measurement."""
 
 
@@ -53,7 +53,7 @@ def kept_spans(
     for pattern in patterns:
         try:
             # Concurrent: other threads of a server go on meanwhile.
-            matches = list(pattern.finditer(text, timeout=_PATIENCE, concurrent=True))
+            matches = list(pattern.finditer(text, timeout=_TIMEOUT, concurrent=True))
         except TimeoutError as error:
             raise ValueError(
                 f"The pattern {pattern.pattern!r} takes too long on a text of {len(text):,} "
@@ -80,15 +80,16 @@ class _Part(NamedTuple):
 
     Attributes:
         span: Where it is in its own text.
-        form: The normalized text, by which parts are compared.
+        normalized: The text by which parts are compared.
     """
 
     span: Span
     text: str
-    form: str
+    normalized: str
 
+    @property
     def order(self) -> tuple[int, Span]:
-        """Returns the key that orders equal parts for pairing: their numbers, then their places."""
+        """The key by which equal parts are paired: their numbers, then their places."""
         return written_number(self.text), self.span
 
 
@@ -144,25 +145,16 @@ class Copies:
         parts = _parts_of(kept, texts, is_numbered)
         output_parts = _parts_of(in_output, written, is_numbered)
         found, spare = _found_and_spare(source, parts, output, output_parts, dict(matches), flags)
-        missing = Counter(part.form for part in parts) - Counter(part.form for part in found)
-        left = sorted((part for part in parts if part.form not in missing), key=_Part.order)
-        pairs = list[tuple[SourceSpan, OutputSpan]]()
-        for copy in sorted(found, key=lambda copy: (copy.span not in origins, copy.order())):
-            alike = [part for part in left if part.form == copy.form]
-            if alike:
-                origin = origins.get(copy.span)
-                part = next((part for part in alike if part.span == origin), alike[0])
-                left.remove(part)
-                pairs.append((part.span, copy.span))
+        missing = _count(parts) - _count(found)
         return cls(
             source,
             output,
             [part.span for part in found],
-            sorted(pairs),
+            _pairs([part for part in parts if part.normalized not in missing], found, origins),
             [
-                ([part.span for part in parts if part.form == form], count)
-                for form, count in missing.items()
-                if not is_written_out(form, output)
+                ([part.span for part in parts if part.normalized == text], count)
+                for text, count in missing.items()
+                if not is_written_out(text, output)
             ],
             spare,
             origins,
@@ -172,6 +164,24 @@ class Copies:
     def are_right(self) -> bool:
         """Whether the output has each span as often as the source, and no other placeholder."""
         return not self.missing and not any(part.must_go for part in self.spare)
+
+
+def _count(parts: Iterable[_Part]) -> Counter[str]:
+    return Counter(part.normalized for part in parts)
+
+
+def _pairs(
+    parts: Sequence[_Part], copies: Sequence[_Part], origins: Mapping[OutputSpan, SourceSpan]
+) -> list[tuple[SourceSpan, OutputSpan]]:
+    """Returns the spans of parts of a source and of their copies; known origins count first."""
+    left, pairs = sorted(parts, key=lambda part: part.order), list[tuple[SourceSpan, OutputSpan]]()
+    for copy in sorted(copies, key=lambda copy: (copy.span not in origins, copy.order)):
+        if alike := [part for part in left if part.normalized == copy.normalized]:
+            origin = origins.get(copy.span)
+            part = next((part for part in alike if part.span == origin), alike[0])
+            left.remove(part)
+            pairs.append((part.span, copy.span))
+    return sorted(pairs)
 
 
 def _parts_of(spans: Sequence[Span], texts: Sequence[str], is_numbered: bool) -> list[_Part]:
@@ -213,25 +223,29 @@ def _found_and_spare(
     patterns: Mapping[Span, Pattern],
     flags: frozenset[str],
 ) -> tuple[list[_Part], list[Spare]]:
-    """Divides the parts of an output into those that the source has and spare ones."""
+    """Divides the parts of an output into those that the source has and spare ones.
+
+    Args:
+        patterns: The patterns of those parts of the output that look like code.
+    """
     of_source = {pattern for part in parts if (pattern := pattern_of(part.text, flags))}
-    remaining = Counter(part.form for part in parts)
-    extra = Counter(part.form for part in output_parts if part.form in remaining) - remaining
+    remaining = _count(parts)
+    extra = _count(part for part in output_parts if part.normalized in remaining) - remaining
     found, spare = list[_Part](), list[Spare]()
     for part in output_parts:
-        span, text, form = part
+        span, text, normalized = part
         pattern = patterns.get(span)
         follows_part = found and not output[found[-1].span[1] : span[0]].strip()
         before = found[-1].text if follows_part else ""
         is_repeated = text == before
         # The source has the part. Of two equal parts side by side, the second may be too many.
-        if remaining[form] and not (is_repeated and extra[form]):
-            remaining[form] -= 1
+        if remaining[normalized] and not (is_repeated and extra[normalized]):
+            remaining[normalized] -= 1
             found.append(part)
         elif text == "%%" and _is_plain_percent(output, span, before):
             continue
-        elif extra[form]:  # a copy too many
-            extra[form] -= 1
+        elif extra[normalized]:  # a copy too many
+            extra[normalized] -= 1
             spare.append(Spare(span, is_repeated or may_not_repeat(pattern_of(text, flags))))
         elif pattern and is_invented(text, pattern, source, of_source):  # it is not the source's
             spare.append(Spare(span, must_go=True))

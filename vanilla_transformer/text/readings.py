@@ -120,8 +120,10 @@ class Reading:
         for match in _TOKEN.finditer(output):
             if alike := spans.get(match[0]):
                 span = alike.pop(0) if len(alike) > 1 else alike[0]
-                text = with_needed_spaces(self.original[slice(*span)], output, *match.span())
-                edits.append(Edit(match.start(), match.end(), text, span))
+                begin, end = match.span()
+                part = self.original[slice(*span)]
+                text = with_needed_spaces(part, output[:begin], output[end:])
+                edits.append(Edit(begin, end, text, span))
         return edits
 
 

@@ -7,7 +7,7 @@ import html
 from collections.abc import Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
-from itertools import product
+from itertools import chain, product
 
 import regex
 
@@ -34,28 +34,16 @@ def edits_to_restore(copies: Copies, links: TokenLinks, protected: OutputSpans =
     The edits are in order, and do not overlap. Protected parts of the output, such as terms, stay
     as they are.
     """
-    output = copies.output
-    taken, spare = [*copies.in_output], [extra.span for extra in copies.spare]
-    # Of equal parts, the missing ones are first those whose linked words have no copy.
-    lacking = [
-        span
-        for alike, count in copies.missing
-        for span in sorted(
-            alike, key=lambda span: any(meets(own, taken) for own in links.linked_with(span))
-        )[:count]
-    ]
-    taken += protected
-    edits: list[Edit] = []
-    for span in sorted(lacking):
+    output, edits = copies.output, list[Edit]()
+    taken, spare = [*copies.in_output, *protected], [extra.span for extra in copies.spare]
+    for span in _missing_parts(copies, links):
         edit = replace(_edit_for(span, copies, links, spare, taken), in_source=span)
         spare = [other for other in spare if not meets(other, [edit.span])]
         part = edit.text.strip()
-        before, _, after = edit.text.partition(part)
+        left, _, right = edit.text.partition(part)
         others = "".join(other.text for other in edits if other.span == (edit.begin, edit.begin))
-        head = f"{output[: edit.begin]}{others}{before}"
-        # A part may need a space: %d before a letter is no placeholder, /tmp after one no path.
-        part = with_needed_spaces(part, f"{head}{after}{output[edit.end :]}", len(head), len(head))
-        edits.append(replace(edit, text=f"{before}{part}{after}"))
+        before, after = output[: edit.begin] + others + left, right + output[edit.end :]
+        edits.append(replace(edit, text=left + with_needed_spaces(part, before, after) + right))
         taken.append(edit.span)
     edits += [
         Edit(len(output[: extra.span[0]].rstrip()), extra.span[1], "")  # with the space before it
@@ -63,6 +51,16 @@ def edits_to_restore(copies: Copies, links: TokenLinks, protected: OutputSpans =
         if extra.must_go and extra.span in spare
     ]
     return sorted(edits, key=lambda edit: edit.span)
+
+
+def _missing_parts(copies: Copies, links: TokenLinks) -> list[SourceSpan]:
+    """Returns the parts that an output lacks; of equal ones, first those without a linked copy."""
+
+    def has_linked_copy(span: SourceSpan) -> bool:
+        return any(meets(linked, copies.in_output) for linked in links.linked_with(span))
+
+    missing = (sorted(alike, key=has_linked_copy)[:count] for alike, count in copies.missing)
+    return sorted(chain.from_iterable(missing))
 
 
 def _edit_for(
@@ -79,8 +77,7 @@ def _edit_for(
     if copy is not None:
         return Edit(*copy, text)
     before, after = source[: span[0]][-1:] or " ", source[span[1] :][:1]
-    is_glued = before.isspace() and bool(after.strip())
-    gap = _gap(span, output, links, taken, is_glued)
+    gap = _gap(span, output, links, taken, before.isspace() and bool(after.strip()))
     left, right = output[:gap][-1:], output[gap:][:1]
     follows_text = bool(left.strip() or (taken and not output))
     space_before = " " if before.isspace() and follows_text else ""
@@ -120,16 +117,18 @@ def _damaged_copy(
 
 
 def _gap(
-    span: SourceSpan, output: str, links: TokenLinks, taken: OutputSpans, is_glued: bool
+    span: SourceSpan, output: str, links: TokenLinks, taken: OutputSpans, touches_next: bool
 ) -> int:
     """Returns the position for a kept part: after the translation of the text before it.
 
-    A glued part touches only the text after it, and goes directly before its translation.
+    Args:
+        touches_next: Whether the part touches only the text after it: the position is then before
+            the translation of that text.
     """
     ends = [(n, end) for (_, end), n in links.pairs() if links.in_source[n][1] <= span[0]]
     begins = [(n, begin) for (begin, _), n in links.pairs() if links.in_source[n][0] >= span[1]]
-    nearest = [max(ends, default=None), min(begins, default=None)]
-    if is_glued:  # the nearest token after it counts first
+    nearest = [max(ends, default=None), min(begins, default=None)]  # by the tokens of the source
+    if touches_next:
         nearest.reverse()
     gap = next((position for _, position in filter(None, nearest)), len(output))
     while 0 < gap < len(output) and output[gap - 1 : gap + 1].isalnum():
@@ -139,10 +138,12 @@ def _gap(
     return next((end for begin, end in taken if begin < gap < end), gap)
 
 
-def with_needed_spaces(part: str, text: str, begin: int, end: int) -> str:
-    """Returns a kept part with the spaces that it needs to be recognised in its place."""
-    for before, after in product(("", " "), repeat=2):
-        head = text[:begin] + before
-        if is_part_at(part, head + part + after + text[end:], len(head)):
-            return before + part + after
+def with_needed_spaces(part: str, before: str, after: str) -> str:
+    """Returns a kept part with the spaces that it needs to be recognised between two texts.
+
+    `%d` before a letter is no placeholder, and `/tmp` after one is no path.
+    """
+    for left, right in product(("", " "), repeat=2):
+        if is_part_at(part, before + left + part + right + after, len(before + left)):
+            return left + part + right
     return part

@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import langcodes
 import regex
@@ -32,21 +32,34 @@ _CLAUSE_SIGNS = regex.compile(
 """The end of a clause, after which a long sentence may be cut, and the white space there."""
 
 _CLOSING_SIGNS = regex.compile(rf"(?:(?<!\s){_CLOSING})?\s*")
+_SURE_END = regex.compile(r"(?:[!?\u2026\u3002\uff01\uff1f\u061f\u06d4\u0964]|\p{L}{4}\.)\Z")
+_WITHOUT_SIGNS = {"Thai", "Laoo", "Khmr", "Mymr", "Tibt"}
 _SPACE = regex.compile(r"\s+")
 _CLUSTER = regex.compile(r"\X(?:(?=[\p{Po}\p{Pe}\p{Pf}])\X)*")  # with the signs after it
 _CHARACTER = regex.compile(r".", regex.DOTALL)
 Between = Literal["sentences", "words", "letters"]
-_LEVELS: Sequence[tuple[Between, Any]] = (
-    ("sentences", None),
-    ("sentences", _CLAUSE_SIGNS),
-    ("words", _SPACE),
-    ("letters", _CLUSTER),
-    ("letters", _CHARACTER),
-)
-"""The units between which a line is cut, largest first, and their ends; None: `sentence_ends`.
 
-Larger units keep more context in each piece.
-"""
+
+class _Units(NamedTuple):
+    """The units between which a line is cut.
+
+    Attributes:
+        between: The kind of a cut between them.
+        end: A pattern of their ends. None: `sentence_ends` finds the ends.
+    """
+
+    between: Between
+    end: Any
+
+
+_LEVELS = (
+    _Units("sentences", None),
+    _Units("sentences", _CLAUSE_SIGNS),
+    _Units("words", _SPACE),
+    _Units("letters", _CLUSTER),
+    _Units("letters", _CHARACTER),
+)
+"""Largest units first, which keep more context in each piece."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +103,12 @@ def cut_line(
     """
     inner = inner_positions(undivided)
 
-    def cut(text: str, level: int, before: int) -> list[str | Cut]:
-        if count_tokens(text) <= limit or level == len(_LEVELS):
+    def fits(text: str) -> bool:
+        return count_tokens(text) <= limit
+
+    def cut(text: str, level: int, offset: int) -> list[str | Cut]:
+        """Cuts a part of the line, which begins at an offset, between units of a level."""
+        if fits(text) or level == len(_LEVELS):
             return [text]
         between, pattern = _LEVELS[level]
         if pattern is None:
@@ -99,36 +116,28 @@ def cut_line(
         else:
             ends = [match.end() for match in pattern.finditer(text)]
         if pattern is not _CHARACTER:
-            ends = [end for end in ends if before + end not in inner]
-        units, pieces = _units(text, ends), list[str | Cut]()
+            ends = [end for end in ends if offset + end not in inner]
+        units, pieces = _unit_spans(text, ends), list[str | Cut]()
         start = first = 0
         while first < len(units):
-            last = _last_that_fits(
-                units, first, lambda begin, end: count_tokens(text[begin:end]) <= limit
-            )
+            last = _last_that_fits(units, first, lambda begin, end: fits(text[begin:end]))
             begin, end = units[first][0], units[last][1]
             if pieces:
-                is_letters = between == "letters" and is_spaced_script_at(text, begin)
-                kind = "words" if between == "letters" and not is_letters else between
-                pieces.append(Cut(text[start:begin], kind))
+                is_word_end = between == "letters" and not is_spaced_script_at(text, begin)
+                pieces.append(Cut(text[start:begin], "words" if is_word_end else between))
             piece = text[begin:end]
             # A unit that is too long alone is cut between smaller units.
-            pieces += cut(piece, level + 1, before + begin) if first == last else [piece]
+            pieces += cut(piece, level + 1, offset + begin) if first == last else [piece]
             start, first = end, last + 1
         return pieces
 
-    return cut(line, 0, 0)
-
-
-_SURE_END = regex.compile(r"(?:[!?\u2026\u3002\uff01\uff1f\u061f\u06d4\u0964]|\p{L}{4}\.)\Z")
-_WITHOUT_SIGNS = {"Thai", "Laoo", "Khmr", "Mymr", "Tibt"}
+    return cut(line, level=0, offset=0)
 
 
 def is_sure_end(sentence: str, following: str) -> bool:
     """Returns whether a sentence surely ends here.
 
-    It ends with a clear sign, or with a word of four letters and a dot, before a letter that is
-    not small.
+    It ends with a clear sign, or with four letters and a dot, before a letter that is not small.
     """
     begins = following[:1].isalpha() and not following[:1].islower()
     return begins and _SURE_END.search(sentence, max(len(sentence) - 5, 0)) is not None
@@ -147,13 +156,13 @@ def split_sentences(
     ends = [end for end in sentence_ends(line, language) if end not in inner]
     pieces: list[str | Cut] = []
     last = 0
-    for begin, end in _units(line, ends):
+    for begin, end in _unit_spans(line, ends):
         pieces += [Cut(line[last:begin], "sentences"), line[begin:end]]
         last = end
     return pieces[1:]
 
 
-def _units(text: str, ends: Sequence[int]) -> list[Span]:
+def _unit_spans(text: str, ends: Sequence[int]) -> list[Span]:
     """Returns the spans of units, without the white space after all but the last."""
     units: list[Span] = []
     start, last = 0, len(text.rstrip())
@@ -167,7 +176,10 @@ def _units(text: str, ends: Sequence[int]) -> list[Span]:
 
 
 def _last_that_fits(units: Sequence[Span], first: int, fits: Callable[[int, int], bool]) -> int:
-    """Returns the index of the last unit that fits into a piece; `first` always does."""
+    """Returns the index of the last unit that fits into a piece; `first` always does.
+
+    The steps grow, and then shrink, so that few texts are tried, and none far too long.
+    """
     last, step = first, 1
     while last + step < len(units) and fits(units[first][0], units[last + step][1]):
         last += step
