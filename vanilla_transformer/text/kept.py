@@ -4,7 +4,7 @@ A model often copies them; `restoring` puts back those that an output lacks. A b
 rules in `web/kept.js`, and `tests/browser` compares both.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -174,13 +174,15 @@ def _pairs(
     parts: Sequence[_Part], copies: Sequence[_Part], origins: Mapping[OutputSpan, SourceSpan]
 ) -> list[tuple[SourceSpan, OutputSpan]]:
     """Returns the spans of parts of a source and of their copies; known origins count first."""
-    left, pairs = sorted(parts, key=lambda part: part.order), list[tuple[SourceSpan, OutputSpan]]()
+    left = defaultdict[str, dict[SourceSpan, SourceSpan]](dict)
+    for part in sorted(parts, key=lambda part: part.order, reverse=True):
+        left[part.normalized][part.span] = part.span  # the last one, for `popitem`, comes first
+    pairs = list[tuple[SourceSpan, OutputSpan]]()
     for copy in sorted(copies, key=lambda copy: (copy.span not in origins, copy.order)):
-        if alike := [part for part in left if part.normalized == copy.normalized]:
+        if alike := left[copy.normalized]:
             origin = origins.get(copy.span)
-            part = next((part for part in alike if part.span == origin), alike[0])
-            left.remove(part)
-            pairs.append((part.span, copy.span))
+            span = alike.pop(origin) if origin in alike else alike.popitem()[0]
+            pairs.append((span, copy.span))
     return sorted(pairs)
 
 
