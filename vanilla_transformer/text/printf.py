@@ -8,7 +8,9 @@ import regex
 from vanilla_transformer.text.edits import Edit, OutputSpan, SourceSpan, Span
 
 # A conversion is %, flags, a width and a size, and a letter.
-SIZE = r"(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*))?(?:hh?|ll?|w(?:f?\d+)?|[zjtLqv])?"
+_STAR_WIDTH = r"\*(?:\d+\$)?"
+_VECTOR = rf"(?:(?:{_STAR_WIDTH})?v(?=[\d.*]))?"  # of Perl, as in `%*v02x`
+SIZE = rf"{_VECTOR}(?:\d+|{_STAR_WIDTH})?(?:\.(?:\d+|\*))?(?:hh?|ll?|w(?:f?\d+)?|[zjtLqv])?"
 FLAGS = r"[-+#0]*(?:'(?=[\d.]*[diufg]))?"
 _POSITION = regex.compile(r"%(\d+)\$")
 _STAR = regex.compile(r"\*(?!\d)")  # a width that is a value, unlike PHP's `%'*10s`
