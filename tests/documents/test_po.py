@@ -213,6 +213,7 @@ def test_the_header_alone_tells_the_encoding(header, message):
         ("ISO-8859-1", "a \\\xe9 b", "a \\\xe9 b"),
         ("EUC-JP", r"\244\242 \"a\"", '\u3042 "a"'),
         ("Shift_JIS", "\u8868\\202\\240", "\u8868\u3042"),
+        ("UTF-8", r"a\x41b\x9\xc3\xa9\xAg\18\\x4", "aAb\t\xe9\ng\x018\\x4"),
     ],
 )
 def test_escapes_are_bytes_of_the_encoding_of_the_file(charset, escapes, text):
@@ -297,6 +298,7 @@ def test_a_damaged_file_is_refused(content, line):
         ("gfc-internal-format", "Symbol %qs at %L", ["%qs", "%L"]),
         ("php-format", "%'*10s of %'010d", ["%'*10s", "%'010d"]),
         ("perl-format", "%vd of %s", ["%vd", "%s"]),
+        ("perl-format", "%*v02x, %v02x, %0*v8b", ["%*v02x", "%v02x", "%0*v8b"]),
         ("c-format", "%Id, %w8d, %C", ["%Id", "%w8d", "%C"]),
         ("python-brace-format", "{0:{1}} of {2}", ["{0:{1}}", "{2}"]),
         ("csharp-format", "{0:d MMM yyyy} of {1}", ["{0:d MMM yyyy}", "{1}"]),

@@ -223,7 +223,8 @@ def _text_of(strings: str, encoding: str = "utf-8") -> str:
     written = "".join(part[1:-1] for part in re.findall(_STRING, strings))
 
     def decoded(escapes: re.Match[str]) -> str:
-        read = codecs.escape_decode(escapes[0])[0].decode(encoding, "replace")
+        with_two_digits = re.sub(r"\\x(?=\w\b)", r"\g<0>0", escapes[0])
+        read = codecs.escape_decode(with_two_digits)[0].decode(encoding, "replace")
         return str(read.replace("\ufffd", _NO_TEXT))
 
     return _ESCAPES.sub(decoded, written)
