@@ -153,6 +153,44 @@ def test_a_memory_is_read_from_tsv_tmx_and_po(tmp_path):
     assert [pair.target for pair in found.values()] == ["eins", "drei", "sechs"]
 
 
+BOLD = '<bpt i="1" type="475" x="{}"/>OK<ept i="1"/>'
+CODED = (
+    (f"Click {BOLD.format(3)} now.", f"Jetzt {BOLD.format(3)} klicken."),
+    ('Copy <ph x="1"/> to <ph x="2"/>.', 'Nach <ph x="2"/> <ph x="1"/> kopieren.'),
+    ("Move <ph/> of <ph/>.", "<ph/> von <ph/> verschieben."),
+    ('No <it i="1" pos="begin"/>end.', 'Kein <it i="1" pos="begin"/>Ende.'),
+    ('Go <ph x="1"/><ph x="2"/>.', 'Los <ph x="1"/>.'),
+    ('Now <ph x="1"/>OK<ph x="2"/>.', 'Nun <ph x="2"/>OK<ph x="1"/>.'),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "translated"),
+    [
+        ("Click <b>OK</b> now.", "Jetzt <b>OK</b> klicken."),
+        ("Click OK now.", "Jetzt OK klicken."),
+        ("<i>Click <b>OK</b> now.</i>", "<i>Jetzt <b>OK</b> klicken.</i>"),
+        ("Copy <img a> to <img b>.", "Nach <img b> <img a> kopieren."),
+        ("Move <img a> of <img b>.", "<img a> von <img b> verschieben."),
+        ("No <img a>end.", "Kein <img a>Ende."),
+        ("Go <img a><img b>.", None),
+        ("Now <b>OK</b>.", None),
+        ("Click OK<img a> now.", None),
+    ],
+)
+def test_empty_codes_of_a_tmx_stand_for_the_tags_of_a_text(trained, tmp_path, text, translated):
+    file, memory, output = (tmp_path / name for name in ("a.html", "m.tmx", "out.html"))
+    tuv = '<tuv xml:lang="{}"><seg>{}</seg></tuv>'
+    units = (f"<tu>{tuv.format('en', en)}{tuv.format('de', de)}</tu>" for en, de in CODED)
+    memory.write_text(f"<tmx><body>{''.join(units)}</body></tmx>", "utf-8")
+    file.write_text(f"<p>{text}</p>", "utf-8")
+    words = ["--document", str(file), "--output", str(output), "--memory", str(memory)]
+    translate([str(trained), *words, "--source-language", "en", "--target-language", "de"])
+    written = output.read_text("utf-8")
+    assert written == f"<p>{translated}</p>" or not (translated or "ph" in written)
+    assert translated or not re.search("Los|Nun|Jetzt", written)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [

@@ -97,6 +97,11 @@ class MarkedText:
         tags = [replace(tag, position=end) for tag, end in zip(self.tags, positions, strict=False)]
         return replace(self, plain="".join(parts), tags=tuple(tags))
 
+    def with_tag_texts(self, texts: Iterable[str]) -> Self:
+        """Returns the text with other texts of its tags."""
+        tags = (replace(tag, text=text) for tag, text in zip(self.tags, texts, strict=True))
+        return replace(self, tags=tuple(tags))
+
     def without_spaces(self) -> Self:
         """Returns a text without spaces between tags and Chinese or Japanese characters."""
         return self.with_coded(_NO_SPACE.sub("", self.coded))

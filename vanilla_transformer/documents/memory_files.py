@@ -7,7 +7,7 @@ from vanilla_transformer.documents.accelerators import pair_without_accelerators
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.messages import target_of_document
 from vanilla_transformer.files.text_files import read_lines, suffix_of
-from vanilla_transformer.files.tmx import read_tmx
+from vanilla_transformer.files.tmx import EMPTY_CODE, read_tmx
 from vanilla_transformer.language_tags import closest_tag, known_tag
 from vanilla_transformer.text.memory import Memory, Pair, normalized
 
@@ -55,8 +55,10 @@ def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
     if suffix == ".tmx":
         if not (source and target):
             raise ValueError(f"{path} needs --source-language and --target-language.")
-        for row in read_tmx(path, [source, target]):
-            yield from _as_text_and_message(Pair(*row[:2]))
+        for row in read_tmx(path, [source, target], "number"):
+            plain = EMPTY_CODE.sub("", row[0]), EMPTY_CODE.sub("", row[1])
+            for sides in dict.fromkeys((row[:2], plain)):  # texts without tags may have the words
+                yield from _as_text_and_message(Pair(*sides))
     elif suffix == ".tsv":
         for number, line in enumerate(read_lines(path), start=1):
             pair, languages = pair_of_line(line, f"{path}, line {number}")

@@ -155,11 +155,8 @@ class FileTemplate(Document):
             else:
                 # A stored translation keeps its spaces.
                 whole = output.whole if output.is_known else output.whole.without_spaces()
-                tags = (
-                    replace(tag, text=self._part(tag.span, inner)) if tag.span else tag
-                    for tag in whole.tags
-                )
-                written = place.write(replace(whole, tags=tuple(tags)))
+                tags = (self._part(t.span, inner) if t.span else t.text for t in whole.tags)
+                written = place.write(whole.with_tag_texts(tags))
             edits[first:] = [Edit(place.begin, place.end, written)]
         return apply_edits(self._source, edits)
 

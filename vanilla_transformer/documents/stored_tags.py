@@ -2,7 +2,13 @@
 
 import re
 
-from vanilla_transformer.documents.marked_text import Item, MarkedText, Tag, TextTranslation
+from vanilla_transformer.documents.marked_text import (
+    Item,
+    MarkedText,
+    Tag,
+    TextTranslation,
+    partners_of,
+)
 
 _TAG = re.compile(r"(?:<|&lt;)/?([\w:.-]+)(?:[^<>&]|&(?![lg]t;))*(?:>|&gt;)")
 
@@ -18,6 +24,8 @@ def with_tags_of(text: MarkedText, target: str) -> TextTranslation | None:
         elif index % 2:
             return None
         items.append(same or part)
+    if len(partners_of(items)) < sum(tag.kind != "empty" for tag in text.tags):
+        return None  # tags of its pairs cross
     translated = TextTranslation.of(items, text.edges)
     # Parts of both texts that only look like tags must be the same, too.
     alike = [sorted(match[0] for match in _TAG.finditer(side.plain)) for side in (translated, text)]

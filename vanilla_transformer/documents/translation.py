@@ -197,17 +197,30 @@ def _decide(
     1. The existing translation is the answer; no memory is used.
     2. A person gave an equal text other tags at its edges: its translation is the answer.
     3. The translation in a memory is the answer if it has the tags of the text.
-    4. The model reads the translation in a memory; there is no answer.
+    4. A `.tmx` has the text with an empty code for each tag: its translation is the answer.
+    5. The model reads the translation in a memory; there is no answer.
     """
     marked, whole = text.marked, text.marked.whole
     if existing:
         return existing, None
-    searched = memories if whole.tags != marked.tags else ()  # there are tags at its edges
-    exact = (memory.exact(whole.write(), text.context) for memory in searched)
-    equal = next((MemoryUse(known, known.target) for known in exact if known), None)
-    answer = _answer(whole, equal) or _answer(marked, found)
-    is_used = equal or (found and (answer or found.is_read))
-    return (answer, equal or found) if is_used else (None, None)
+    has_edges = whole.tags != marked.tags
+    equal = _exact(memories, whole.write(), text.context) if has_edges else None
+    for asked, use in ((whole, equal), (marked, found)):
+        if answer := _answer(asked, use):
+            return answer, use
+    codes = {f"<ph{number}>": tag.text for number, tag in enumerate(marked.tags, start=1)}
+    coded = marked.with_tag_texts(codes)
+    equal = _exact(memories, coded.write(), text.context) if codes else None
+    if equal and (answer := with_tags_of(coded, equal.suggestion.target)):
+        own = answer.with_tag_texts(codes[tag.text] for tag in answer.tags)
+        return replace(own, is_known=True), equal
+    return None, found if found and found.is_read else None
+
+
+def _exact(memories: Sequence[Memory], text: str, context: str | None) -> MemoryUse | None:
+    """Returns the translation of an equal text as its answer. None: no memory has one."""
+    found = (memory.exact(text, context) for memory in memories)
+    return next((MemoryUse(known, known.target) for known in found if known), None)
 
 
 def _values(text: MarkedText) -> list[str]:

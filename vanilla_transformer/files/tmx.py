@@ -15,6 +15,8 @@ logger = logging.get_logger(__name__)
 
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = frozenset({"bpt", "ept", "ph", "it", "ut"})
+EMPTY_CODE = re.compile(r" (?:<ph\d+>)+(?= )|<ph\d+>")
+"""A numbered code, and a space before it if there is one behind it, too."""
 _WHITE_SPACE = re.compile(r"[ \t\r\n]+")  # of XML: a no-break space is a part of the text
 _BYTES_PER_STEP = 1 << 16
 _DECLARED_ENCODING = re.compile(rb"""\s*<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)""")
@@ -39,17 +41,20 @@ def read_tmx(path: str, languages: Sequence[str], inline: str = "keep") -> Itera
 
     Args:
         languages: The codes of source and target.
-        inline: "keep" or "drop" the codes of inline elements.
+        inline: "keep" or "drop" the codes of inline elements; "number": keep them, and read an
+            empty one as `<ph1>`, with the same number in source and target.
     """
     known, damaged = dict[str, str | None](), list[int]()
     with open_bytes(path) as stream:
         try:
             for number, unit in enumerate(_read_units(stream), start=1):
-                texts: dict[str | None, str] = {}
+                texts, numbers = dict[str | None, str](), dict[tuple[bool, str | None], int]()
                 for variant in unit.iterfind("tuv"):
                     language = variant.get(_XML_LANG) or variant.get("lang") or ""
                     known[language] = variant_of(language, languages)
                     if (segment := variant.find("seg")) is not None:
+                        if inline == "number":
+                            _number_codes(segment, numbers)
                         text = _on_one_line("".join(_texts(segment, inline == "drop")))
                         texts.setdefault(known[language], text)
                 source, target = (texts.get(language, "") for language in languages)
@@ -118,6 +123,21 @@ def _read_units(stream: BinaryIO) -> Iterator[Element]:
                 yield element
                 parents[-1].remove(element)
     parser.close()
+
+
+def _number_codes(segment: Element, numbers: dict[tuple[bool, str | None], int]) -> None:
+    """Writes the number of each empty code into it, by its `x` or `i`, or else by its order.
+
+    Args:
+        numbers: The numbers in the segments of its unit before it; new ones are added.
+    """
+    pairs = dict[str | None, str | None]()  # `i` of both codes of a pair: `x` is of the first alone
+    codes = [code for code in segment.iter() if code.tag in _CODES and not (len(code) or code.text)]
+    for order, code in enumerate(codes):
+        own, is_end = code.get("i"), code.tag == "ept"
+        key = pairs.get(own) if is_end else code.get("x") or own or str(order)
+        pairs[own] = key
+        code.text = f"<ph{numbers.setdefault((is_end, key), len(numbers) + 1)}>"
 
 
 def _texts(element: Element, drops_codes: bool, is_in_code: bool = False) -> Iterator[str]:
