@@ -169,16 +169,21 @@ class _WantedTerms(NamedTuple):
 
 
 class _TermBeams:
-    """Chooses the hypotheses that go on, by their scores and the terms that they have."""
+    """Chooses the hypotheses that go on, by their scores and the terms that they have.
+
+    Attributes:
+        begin: The position at which outputs begin. 0: there has been no call yet.
+        counts: The number of times that each hypothesis has each term, (batch, beams, terms).
+    """
 
     def __init__(
         self, terms: Sequence[Sequence[TermIds]], joins: WordJoins, settings: GenerationConfig
     ) -> None:
         self.terms, self.joins, self.settings = terms, joins, settings
-        self.begin = 0  # of outputs, in tokens; the first call tells it
+        self.begin = 0
 
     def _start(self, sequences: torch.Tensor, prompt_len: int) -> None:
-        """Counts no term yet, for sequences of shape (batch, beams, max_length)."""
+        """Prepares a search whose sequences have the shape (batch, beams, max_length)."""
         device, (beams, self.max_length) = sequences.device, sequences.shape[1:]
         self.begin = prompt_len + (self.settings.forced_bos_token_id is not None)
         room = self.max_length - self.begin - 1  # for tokens before the end
@@ -211,19 +216,14 @@ class _TermBeams:
         """
         if not self.begin:
             self._start(running_sequences, decoder_prompt_len)
-        scores, batch = accumulated_log_probs, len(accumulated_log_probs)
-        vocab = scores.shape[1] // num_beams
+        scores, vocab = accumulated_log_probs, accumulated_log_probs.shape[1] // num_beams
         outputs = running_sequences[:, :, self.begin : cur_len]
         last = running_sequences[:, :, cur_len - 1]
         progress, is_whole = self._term_progress(outputs)
         has_term = is_whole.any(-1)  # at its end, which a longer word takes back
         prolongs = has_term.any(-1, keepdim=True) & self.joins.join(last[..., None], slice(None))
         candidates = self._candidates(scores, prolongs, progress, outputs.shape[2], beams_to_keep)
-        is_again = (candidates[:, :, None] == candidates[:, None]).tril(-1).any(-1)
-        values = scores.gather(1, candidates).masked_fill(is_again, -torch.inf)
-        values, order = values.sort(descending=True, stable=True)
-        candidates = candidates.gather(1, order)
-
+        values, candidates = _sorted_once(scores, candidates)
         parents, tokens = candidates // vocab, candidates % vocab
         counts, missing = self._counts_after(outputs, last, has_term, parents, tokens)
         is_late = missing > self.max_length - cur_len - 2  # without room for the end
@@ -231,13 +231,13 @@ class _TermBeams:
 
         turns = _turns(missing, values)[:, :beams_to_keep]
         self.counts = counts.take_along_dim(turns[..., None], 1)
-        parents = parents.gather(1, turns)
-        sequences = running_sequences.take_along_dim(parents[..., None], 1)
-        sequences[:, :, cur_len] = tokens.gather(1, turns)
-        indices = running_beam_indices.take_along_dim(parents[..., None], 1)
-        offsets = torch.arange(batch, device=scores.device)[:, None] * num_beams
-        indices[:, :, cur_len - decoder_prompt_len] = parents + offsets
-        return values.gather(1, turns), sequences, indices
+        parents, tokens = parents.gather(1, turns), tokens.gather(1, turns)
+        rows = parents + torch.arange(len(scores), device=scores.device)[:, None] * num_beams
+        return (
+            values.gather(1, turns),
+            _with_column(running_sequences, parents, cur_len, tokens),
+            _with_column(running_beam_indices, parents, cur_len - decoder_prompt_len, rows),
+        )
 
     def _counts_after(
         self,
@@ -343,6 +343,28 @@ def _fitting(terms: Sequence[TermIds], room: int) -> list[TermIds]:
             fitting.append(term)
             room -= size
     return fitting
+
+
+def _sorted_once(
+    scores: torch.Tensor, candidates: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the scores of candidates, and the candidates, best first, (batch, candidates) each.
+
+    A candidate that comes again has the score -inf.
+    """
+    is_again = (candidates[:, :, None] == candidates[:, None]).tril(-1).any(-1)
+    values = scores.gather(1, candidates).masked_fill(is_again, -torch.inf)
+    values, order = values.sort(descending=True, stable=True)
+    return values, candidates.gather(1, order)
+
+
+def _with_column(
+    beams: torch.Tensor, parents: torch.Tensor, column: int, values: torch.Tensor
+) -> torch.Tensor:
+    """Returns the rows of the parents among beams, with other values in one column."""
+    rows = beams.take_along_dim(parents[..., None], 1)
+    rows[:, :, column] = values
+    return rows
 
 
 def _turns(missing: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

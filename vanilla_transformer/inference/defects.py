@@ -32,8 +32,9 @@ class Defects:
     def add(self, text: str, row: Sequence[Translation], longest: int) -> None:
         """Counts the outputs of a text, whose longest length is given in tokens."""
         cut = [output for output in row if not output.is_complete]
-        self.cut_off += [self.num_texts] * len(cut)
-        self.untranslated += [self.num_texts] * row[0].untranslated
+        self.cut_off += [self.num_texts for _ in cut]
+        if row[0].untranslated:
+            self.untranslated.append(self.num_texts)
         self.num_repeated += sum(output.repeated for output in cut)
         size, self.longest = count_characters(text), longest
         self.num_unknown += size * row[0].unknown_share

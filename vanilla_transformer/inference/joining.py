@@ -193,10 +193,12 @@ def _shifted(span: Span, by: int) -> Span:
 
 
 def _put_together(pieces: Pieces[Output], outputs: Sequence[Output]) -> _Whole:
-    """Joins the outputs of a text.
+    """Joins the pieces of a text.
 
-    The target language, or else the script of the outputs, decides on spaces at cuts. Without
-    outputs, the spaces stay.
+    The target language, or else the script of the outputs, decides on spaces at cuts.
+
+    Args:
+        outputs: The outputs among the pieces. Empty: the whole text stays as it is.
     """
     whole, language = _Whole(), None
     if outputs:
@@ -215,9 +217,10 @@ def _put_together(pieces: Pieces[Output], outputs: Sequence[Output]) -> _Whole:
 
 def _token_pairs(outputs: Sequence[Output]) -> Links:
     """Returns the links of all tokens of outputs by indices that also count ends."""
-    links, sources, targets = [], 0, 0
+    links, source_end, target_end = [], 0, 0
     for output in outputs:
-        links += [(sources + s, targets + t) for t, s in enumerate(output.hypothesis.aligned or ())]
-        sources += len(output.segment)
-        targets += len(output.hypothesis.tokens)
+        aligned = enumerate(output.hypothesis.aligned or ())
+        links += [(source_end + source, target_end + target) for target, source in aligned]
+        source_end += len(output.segment)
+        target_end += len(output.hypothesis.tokens)
     return tuple(links)

@@ -27,7 +27,7 @@ from vanilla_transformer.text.lines import Line, count_characters, split_lines
 from vanilla_transformer.text.memory import Suggestion, memory_suffix
 from vanilla_transformer.text.readings import Reading, StandIns, edits_to_unify_spaces
 from vanilla_transformer.text.sentences import Cut, cut_line, split_sentences
-from vanilla_transformer.text.terms import edits_to_annotate
+from vanilla_transformer.text.terms import Match, edits_to_annotate
 from vanilla_transformer.text.token_words import spans_of_encoding, spans_of_ids, unknown_spans
 from vanilla_transformer.tokenizer_sides import (
     call_tokenizer,
@@ -130,16 +130,9 @@ class Reader:
 
     def _read_one(self, source: Source, encoded: Encoded) -> Segment:
         """Makes the segment of a source whose text, as it stands, has been encoded."""
-        text, demands = source.text, source.demands
-        spaces = edits_to_unify_spaces(text)
+        text, spaces = source.text, edits_to_unify_spaces(source.text)
         unknown = self._unknown_in(text, encoded, [edit.span for edit in spaces])
-        kept = source.find_kept(unknown if self._keeps_unknown else ())
-        language = known_tag(source.direction.source)
-        matches = demands.glossary.find(text, language)
-        terms = {match.span for match in matches}
-        # A kept part that is a term has the user's translation; other kept parts hold no terms.
-        if kept := [span for span in kept if span not in terms]:
-            matches = demands.glossary.find(text, language, kept)
+        kept, matches = self._kept_and_terms(source, unknown)
         if not (kept or unknown or matches or spaces or source.similar):  # the usual case
             return Segment(source, encoded, Reading(text))
         reading = self._stand_ins.reading(text, kept).with_edits(spaces)
@@ -152,6 +145,20 @@ class Reader:
         segment = Segment(source, encoded, Reading(text), tuple(kept), tuple(matches), count)
         segment = self._with_reading(segment, reading) if reading.edits else segment
         return self._read_memory(segment, source.similar) if source.similar else segment
+
+    def _kept_and_terms(
+        self, source: Source, unknown: Sequence[Span]
+    ) -> tuple[list[Span], list[Match]]:
+        """Finds the kept parts of a source, and its terms.
+
+        A kept part that is a term has the user's translation; other kept parts hold no terms.
+        """
+        language, glossary = known_tag(source.direction.source), source.demands.glossary
+        matches = glossary.find(source.text, language)
+        terms = {match.span for match in matches}
+        kept = source.find_kept(unknown if self._keeps_unknown else ())
+        kept = [span for span in kept if span not in terms]
+        return kept, glossary.find(source.text, language, kept) if kept else matches
 
     def _unknown_in(self, text: str, encoded: Encoded, unseen: Sequence[Span]) -> list[Span]:
         """Returns the parts of a text that the vocabulary lacks, without `unseen` ones."""

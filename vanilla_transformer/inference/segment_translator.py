@@ -93,8 +93,18 @@ def _sentences_of(text: str, language: str | None, kept: Sequence[SourceSpan] = 
     return [piece for piece in pieces if isinstance(piece, str)]
 
 
+def _any_output(is_wrong: Callable[[Output], bool]) -> Callable[[Outputs], bool]:
+    return lambda row: any(map(is_wrong, row))
+
+
 class Retry(NamedTuple):
-    """A condition of wrong outputs, and their second computation, which may be optional."""
+    """A second computation of wrong outputs.
+
+    Attributes:
+        is_wrong: Returns whether the outputs of a segment are computed again.
+        compute: Returns other outputs for those of several segments.
+        is_optional: Whether a call without `retries` leaves it out.
+    """
 
     is_wrong: Callable[[Outputs], bool]
     compute: Callable[[list[Outputs], Call], list[Outputs]]
@@ -108,11 +118,11 @@ class SegmentTranslator:
         self.steps, self.reader = steps, steps.reader
         self.retries = (  # in this order
             Retry(copies_similar, self._without_similar),
-            Retry(lambda row: any(map(has_lost_its_way, row)), self._without_repetition, True),
+            Retry(_any_output(has_lost_its_way), self._without_repetition, is_optional=True),
             Retry(lacks_terms, self._with_terms_in_source),
             Retry(lacks_terms, self._with_placed_terms),
             Retry(lacks_searched_terms, self._with_searched_terms),
-            Retry(lambda row: any(map(has_other_values, row)), self._with_values_in_order, True),
+            Retry(_any_output(has_other_values), self._with_values_in_order, is_optional=True),
         )
 
     def translate(
@@ -130,7 +140,8 @@ class SegmentTranslator:
         self, segments: Sequence[Segment], call: Call, on_batch: OnBatch = lambda _: None
     ) -> list[Outputs]:
         def translate(key: tuple[FirstTokens, bool], segments: list[Segment]) -> list[Outputs]:
-            group_call = self.steps.call_with_begin(call, key[0])
+            begin, _ = key
+            group_call = self.steps.call_with_begin(call, begin)
             rows = self.steps.run(segments, group_call, on_batch)
             for retry in self.retries:
                 if retry.is_optional and not call.retries:
