@@ -38,8 +38,7 @@ _TAKEN_OVER = (
 )
 _WITHOUT_EFFECT = (
     *OF_SAMPLING,  # it does not sample
-    *("use_cache", "cache_config", "cache_implementation"),
-    *("transformers_version", "_from_model_config"),
+    *("use_cache", "cache_config", "cache_implementation", "transformers_version"),
 )
 
 _ALMOST_NO_PENALTY = 1e-9
@@ -100,8 +99,8 @@ class CTranslate2Engine:
         start = start_token_of(settings)
         problems = [
             f"`{name}` is {value!r}"
-            for name, value in settings.to_dict().items()
-            if name not in (*_TAKEN_OVER, *_WITHOUT_EFFECT)
+            for name, value in vars(settings).items()
+            if not (name.startswith("_") or name in _TAKEN_OVER or name in _WITHOUT_EFFECT)
             and value is not False
             and value not in (None, _NEUTRAL.get(name))
         ]

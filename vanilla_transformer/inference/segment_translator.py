@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise, starmap
 from typing import NamedTuple
 
@@ -185,11 +186,14 @@ class SegmentTranslator:
 
     def _without_repetition(self, rows: list[Outputs], call: Call) -> list[Outputs]:
         """Returns outputs of two searches; those that have not lost their way come first."""
-        tokens = tokens_not_repeated(vocabulary_of(self.reader.tokenizer, "target"))
-        if (search := call.search.without_repetition(tokens)) is None:
+        if (search := call.search.without_repetition(self._tokens_not_repeated)) is None:
             return rows
         call = self.steps.with_search(call, search)
         return self._best_of_two_searches(rows, call, has_lost_its_way)
+
+    @cached_property
+    def _tokens_not_repeated(self) -> int:
+        return tokens_not_repeated(vocabulary_of(self.reader.tokenizer, "target"))
 
     def _with_values_in_order(self, rows: list[Outputs], call: Call) -> list[Outputs]:
         """Returns outputs of two searches; those with ordered values come first."""

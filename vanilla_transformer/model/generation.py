@@ -39,7 +39,7 @@ def chosen_settings(saved: GenerationConfig) -> GenerationConfig:
     saves them. Nobody chose most of these, so that a default counts as not chosen there: also a
     `max_length` of 20.
     """
-    settings = copy.deepcopy(saved)
+    settings = copy.copy(saved)
     defaults = settings._get_default_generation_params()
     if all(getattr(settings, name, None) == defaults[name] for name in _TRAINER_DEFAULTS):
         for name, value in defaults.items():
