@@ -21,8 +21,7 @@ from vanilla_transformer.text.languages import words_have_spaces
 from vanilla_transformer.text.words import words_and_signs
 from vanilla_transformer.tokenizer_sides import vocabulary_of
 
-Ids = tuple[int, ...]
-TermIds = tuple[Ids, Ids]
+TermIds = tuple[tuple[int, ...], tuple[int, ...]]
 """The ids of a term within a sentence, and at its beginning if these differ."""
 
 _BEAMS_OF_BANK, _MOST_BEAMS = 2, 16
@@ -75,7 +74,7 @@ def _divides_word(text: str, position: int) -> bool:
 def ids_of_term(tokenizer: Any, term: str, language: str | None) -> TermIds | None:
     """Returns the ids of a target term, or None if the vocabulary lacks a part of it."""
 
-    def encode(text: str) -> Ids:
+    def encode(text: str) -> tuple[int, ...]:
         text = normalize("NFC", text)
         return tuple(tokenizer(text_target=text, add_special_tokens=False)["input_ids"])
 
@@ -380,7 +379,7 @@ def _turns(missing: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return turn.argsort(stable=True)
 
 
-def _count(part: Ids, whole: Ids, joins: WordJoins) -> int:
+def _count(part: tuple[int, ...], whole: tuple[int, ...], joins: WordJoins) -> int:
     """Returns the number of times that a term is within another one, as whole words."""
     return sum(
         whole[begin : begin + len(part)] == part

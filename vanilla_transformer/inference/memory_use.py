@@ -1,7 +1,7 @@
 """The uses of former translations in a request, and the choice among these."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import chain, islice, repeat, tee
 from typing import NamedTuple
 
 from vanilla_transformer.text.memory import LEAST_READ, LEAST_SIMILARITY, Memory, Suggestion
@@ -71,11 +71,5 @@ def decide_memory_uses(
 
 def _with_neighbours(texts: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     """Yields each text with the one before it and the one after it; "": there is none."""
-    before, text = "", None
-    for after in texts:
-        if text is not None:
-            yield before, text, after
-            before = text
-        text = after
-    if text is not None:
-        yield before, text, ""
+    before, own, after = tee(texts, 3)
+    return zip(chain([""], before), own, chain(islice(after, 1, None), [""]), strict=False)

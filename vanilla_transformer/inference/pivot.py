@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from vanilla_transformer.inference.job import Job, JobText
+from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
@@ -17,11 +17,9 @@ from vanilla_transformer.inference.translator import Translator
 
 def job_to_pivot(job: Job) -> Job:
     """Returns a job without the translations of memories, which are not in its target language."""
-
-    def without_similar(text: JobText) -> JobText:
-        return text._replace(former=text.former and text.former._replace(is_read=False))
-
-    return replace(job, texts=list(map(without_similar, job.texts)))
+    unread = [text.former and text.former._replace(is_read=False) for text in job.texts]
+    pairs = zip(job.texts, unread, strict=True)
+    return replace(job, texts=[text._replace(former=former) for text, former in pairs])
 
 
 def plan_from_pivot(

@@ -143,9 +143,8 @@ class Calibration:
 
     def expected(self, features: Features, language: str | None) -> float:
         """Returns the expected chrF of an output in a language, from 0 to 100."""
-        return self.by_language.get(
-            language or _ANY_LANGUAGE, self.by_language[_ANY_LANGUAGE]
-        ).expected(features)
+        fallback = self.by_language[_ANY_LANGUAGE]
+        return self.by_language.get(language or _ANY_LANGUAGE, fallback).expected(features)
 
     def save(self, folder: Path) -> None:
         """Writes the calibration beside the model that it belongs to."""

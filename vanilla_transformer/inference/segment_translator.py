@@ -19,11 +19,7 @@ from vanilla_transformer.text.edits import SourceSpan
 from vanilla_transformer.text.languages import words_have_spaces
 from vanilla_transformer.text.printf import edits_to_number, may_be_numbered
 from vanilla_transformer.text.repetition import tokens_not_repeated
-from vanilla_transformer.text.sentences import (
-    is_sure_end,
-    sentences_have_signs,
-    split_sentences,
-)
+from vanilla_transformer.text.sentences import is_sure_end, sentences_have_signs, split_sentences
 from vanilla_transformer.text.terms import edits_to_place_terms, missing_targets, targets_in
 from vanilla_transformer.tokenizer_sides import vocabulary_of
 
@@ -99,13 +95,7 @@ def _any_output(is_wrong: Callable[[Output], bool]) -> Callable[[Outputs], bool]
 
 
 class Retry(NamedTuple):
-    """A second computation of wrong outputs.
-
-    Attributes:
-        is_wrong: Returns whether the outputs of a segment are computed again.
-        compute: Returns other outputs for those of several segments.
-        is_optional: Whether a call without `retries` leaves it out.
-    """
+    """A second computation of wrong outputs. A call without `retries` leaves optional ones out."""
 
     is_wrong: Callable[[Outputs], bool]
     compute: Callable[[list[Outputs], Call], list[Outputs]]

@@ -26,12 +26,7 @@ from vanilla_transformer.inference.memory_use import MemoryUse, decide_memory_us
 from vanilla_transformer.inference.options import NAMES, TranslateOptions, compile_patterns
 from vanilla_transformer.inference.quality import Calibration
 from vanilla_transformer.inference.reader import Reader
-from vanilla_transformer.inference.results import (
-    Alignment,
-    Score,
-    Translation,
-    metric_by_name,
-)
+from vanilla_transformer.inference.results import Alignment, Score, Translation, metric_by_name
 from vanilla_transformer.inference.segment_translator import SegmentTranslator
 from vanilla_transformer.inference.segments import Output
 from vanilla_transformer.inference.steps import Steps

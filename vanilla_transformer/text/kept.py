@@ -14,14 +14,7 @@ from typing import Any, NamedTuple
 import regex
 
 from vanilla_transformer.text.edits import OutputSpan, SourceSpan, Span, stripped, without_overlaps
-from vanilla_transformer.text.patterns import (
-    Pattern,
-    find_patterns,
-    is_invented,
-    is_written_out,
-    may_not_repeat,
-    pattern_of,
-)
+from vanilla_transformer.text.patterns import Pattern, find_patterns, is_written_out, pattern_of
 from vanilla_transformer.text.printf import (
     BY_NUMBER,
     have_numbers,
@@ -248,8 +241,9 @@ def _found_and_spare(
             continue
         elif extra[normalized]:  # a copy too many
             extra[normalized] -= 1
-            spare.append(Spare(span, is_repeated or may_not_repeat(pattern_of(text, flags))))
-        elif pattern and is_invented(text, pattern, source, of_source):  # it is not the source's
+            own = pattern_of(text, flags)
+            spare.append(Spare(span, is_repeated or (own is not None and own.may_not_repeat)))
+        elif pattern and pattern.is_invented(text, source, of_source):
             spare.append(Spare(span, must_go=True))
         elif pattern in of_source:  # it may be another spelling of a missing part
             spare.append(Spare(span, must_go=False))

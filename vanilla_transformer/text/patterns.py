@@ -83,6 +83,24 @@ class Pattern(NamedTuple):
     is_unambiguous: bool = False
     is_code: Callable[[str, str, Collection[str]], bool] | None = None
 
+    @property
+    def may_not_repeat(self) -> bool:
+        """Whether no translation repeats a part; it may repeat addresses and `$1`."""
+        return self.is_unambiguous or self.kind in ("path", "option", "emoji")
+
+    def is_invented(self, part: str, source: str, of_source: Collection["Pattern"]) -> bool:
+        """Returns whether an output has invented a part.
+
+        Args:
+            of_source: The patterns of the parts of the source.
+        """
+        if self.is_unambiguous:
+            return True
+        if self.kind != "placeholder" or self not in of_source:
+            return False
+        number = regex.search(r"\d+$", part)  # %2 may be a share where the source has a 2
+        return not (number and regex.search(rf"(?<![\d%$]){number[0]}(?!\d)", source))
+
 
 PATTERNS: Sequence[Pattern] = (
     Pattern("placeholder", ("<ph",), r"<ph\d>", "<ph1>", "<phone>", is_unambiguous=True),
@@ -370,26 +388,6 @@ def pattern_of(part: str, flags: frozenset[str] = frozenset()) -> Pattern | None
     """Returns the pattern that matches the whole of a text, which may have flags, or None."""
     patterns, _ = _patterns_for(flags, has_space=True)
     return next((one for one in patterns if _compiled(one.expression).fullmatch(part)), None)
-
-
-def may_not_repeat(pattern: Pattern | None) -> bool:
-    """Returns whether no translation repeats a part. It may repeat addresses and `$1`."""
-    is_code = pattern and (pattern.is_unambiguous or pattern.kind in ("path", "option", "emoji"))
-    return bool(is_code)
-
-
-def is_invented(part: str, pattern: Pattern, source: str, of_source: Collection[Pattern]) -> bool:
-    """Returns whether an output has invented a part.
-
-    Args:
-        of_source: The patterns of the parts of the source.
-    """
-    if pattern.is_unambiguous:
-        return True
-    if pattern.kind != "placeholder" or pattern not in of_source:
-        return False
-    number = regex.search(r"\d+$", part)  # %2 may be a share where the source has a 2
-    return not (number and regex.search(rf"(?<![\d%$]){number[0]}(?!\d)", source))
 
 
 def is_written_out(part: str, output: str) -> bool:

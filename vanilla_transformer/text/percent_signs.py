@@ -27,14 +27,7 @@ NUMBER = regex.compile(
 
 
 class _Number(NamedTuple):
-    """A number in a text.
-
-    Attributes:
-        value: Its digits, with a dot in place of a comma.
-        has_sign: Whether a percent sign stands beside it.
-        has_word: Whether a word for "percent" follows it.
-        end: The position after its digits.
-    """
+    """A number in a text, whether a percent sign or a word for it follows, and the end."""
 
     value: str
     has_sign: bool
@@ -81,8 +74,7 @@ def edits_to_add_percents(
     in_source, in_output = _numbers(source, kept), _numbers(output, copies)
     lost = Counter(number.value for number in in_source if number.has_sign)
     lost -= Counter(number.value for number in in_output if number.has_sign or number.has_word)
-    bare = {number.value for number in in_source if not number.has_sign}
-    edits = list[Edit]()
+    bare, edits = {number.value for number in in_source if not number.has_sign}, list[Edit]()
     for value, has_sign, has_word, end in in_output:
         if lost[value] > 0 and not (has_sign or has_word or value in bare):
             lost[value] -= 1
@@ -93,9 +85,7 @@ def edits_to_add_percents(
 def _numbers(text: str, kept: Sequence[Span]) -> list[_Number]:
     """Returns the numbers of a text outside of kept parts, in order."""
     others = apply_edits(text, [Edit(begin, end, "\0" * (end - begin)) for begin, end in kept])
+    found = NUMBER.finditer(others)
     return [
-        _Number(
-            match[2].replace(",", "."), bool(match[1] or match[3]), bool(match[4]), match.end(2)
-        )
-        for match in NUMBER.finditer(others)
+        _Number(n[2].replace(",", "."), bool(n[1] or n[3]), bool(n[4]), n.end(2)) for n in found
     ]

@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import langcodes
 import regex
@@ -40,26 +40,17 @@ _CHARACTER = regex.compile(r".", regex.DOTALL)
 Between = Literal["sentences", "words", "letters"]
 
 
-class _Units(NamedTuple):
-    """The units between which a line is cut.
-
-    Attributes:
-        between: The kind of a cut between them.
-        end: A pattern of their ends. None: `sentence_ends` finds the ends.
-    """
-
-    between: Between
-    end: Any
-
-
-_LEVELS = (
-    _Units("sentences", None),
-    _Units("sentences", _CLAUSE_SIGNS),
-    _Units("words", _SPACE),
-    _Units("letters", _CLUSTER),
-    _Units("letters", _CHARACTER),
+_LEVELS: Sequence[tuple[Between, Any]] = (
+    ("sentences", None),
+    ("sentences", _CLAUSE_SIGNS),
+    ("words", _SPACE),
+    ("letters", _CLUSTER),
+    ("letters", _CHARACTER),
 )
-"""Largest units first, which keep more context in each piece."""
+"""The units between which a line is cut, with a pattern of their ends; None: `sentence_ends`.
+
+The largest units come first: they keep more context in each piece.
+"""
 
 
 @dataclass(frozen=True)
@@ -178,7 +169,7 @@ def _unit_spans(text: str, ends: Sequence[int]) -> list[Span]:
 def _last_that_fits(units: Sequence[Span], first: int, fits: Callable[[int, int], bool]) -> int:
     """Returns the index of the last unit that fits into a piece; `first` always does.
 
-    The steps grow, and then shrink, so that few texts are tried, and none far too long.
+    The steps grow and then shrink, so that few texts are tried, and none far too long.
     """
     last, step = first, 1
     while last + step < len(units) and fits(units[first][0], units[last + step][1]):

@@ -34,13 +34,7 @@ Normalized = tuple[str, ...]
 
 
 class _Form(NamedTuple):
-    """A form in which words are compared.
-
-    Attributes:
-        language: The tag of their language; None: it is unknown.
-        has_case: Whether capital and small letters differ.
-        is_lemma: Whether inflected words count as their lemma.
-    """
+    """A form in which the words of a language are compared, perhaps as lemmas or without case."""
 
     language: str | None = None
     has_case: bool = False

@@ -37,9 +37,7 @@ def links_of_words(
 ) -> Links:
     """Returns the links of all words that have linked tokens, in order.
 
-    Args:
-        source_words: The words of each token of the source, as `words_of_spans` returns them.
-        target_words: The same for the target.
+    `words_of_spans` returns the words of each token.
     """
     linked = (product(source_words[source], target_words[target]) for source, target in token_links)
     return tuple(sorted({*chain.from_iterable(linked)}))
@@ -50,7 +48,7 @@ def links_of_tokens(
 ) -> Links:
     """Returns the links of all tokens of linked words, in order (Garg et al. 2019).
 
-    A word without tokens gives no link. The arguments are those of `links_of_words`.
+    `words_of_spans` returns the words of each token. A word without tokens gives no link.
     """
     in_source, in_target = map(_tokens_by_word, (source_words, target_words))
     linked = (product(in_source[source], in_target[target]) for source, target in word_links)
