@@ -9,11 +9,7 @@ from functools import partial
 from typing import Any
 
 from vanilla_transformer.command_line import option_of, usage_errors
-from vanilla_transformer.commands.files import (
-    check_languages,
-    check_output,
-    open_output,
-)
+from vanilla_transformer.commands.files import check_languages, check_output, open_output
 from vanilla_transformer.commands.options import OutputFile
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.corpus_entries import SPLITS

@@ -4,12 +4,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from vanilla_transformer.commands.files import (
-    FileLines,
-    check_languages,
-    check_output,
-    open_output,
-)
+from vanilla_transformer.commands.files import FileLines, check_languages, check_output, open_output
 from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.files.text_files import check_files, read_line_pairs
 

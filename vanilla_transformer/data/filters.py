@@ -10,12 +10,7 @@ from unicodedata import decimal, normalize
 import regex
 
 from vanilla_transformer.language_tags import Languages
-from vanilla_transformer.text.detection import (
-    are_related,
-    is_detectable,
-    is_unlikely,
-    may_be_in,
-)
+from vanilla_transformer.text.detection import are_related, is_detectable, is_unlikely, may_be_in
 from vanilla_transformer.text.edits import Edit, apply_edits
 from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.languages import letters_of

@@ -160,11 +160,11 @@ class TranslateOptions(LanguageOptions, KeptOptions, GenerationOptions, OutputOp
         Other names are settings of the search, by their names in `GenerationConfig`; `Search`
         checks their ranges.
         """
-        own = {declared.name for declared in fields(cls)} - {"generation"}
-        named = {NAMES["Python"].get(name, name): name for name in own}
-        if other := next((name for name in own - named.keys() if name in keywords), None):
+        names = {declared.name for declared in fields(cls)} - {"generation"}
+        field_of = {NAMES["Python"].get(name, name): name for name in names}  # by the keyword
+        if other := next((name for name in names - field_of.keys() if name in keywords), None):
             raise ValueError(f"`{other}` is called `{NAMES['Python'][other]}` here.")
-        given = {named[name]: keywords.pop(name) for name in named.keys() & keywords.keys()}
+        given = {field_of[name]: keywords.pop(name) for name in field_of.keys() & keywords.keys()}
         for name in given.keys() - SearchOptions.__dataclass_fields__.keys():
             value = given[name]
             if value is not None and (problem := range_problem(value, range_of(cls, name))):

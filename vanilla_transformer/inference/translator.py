@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
+from functools import cache
 from itertools import cycle, islice, repeat, tee
 from pathlib import Path
 from typing import Any, Self
@@ -378,14 +379,12 @@ class Translator:
                 )
             columns.append(column)
         settings = (search or self.search_of(options)).settings
-        pairs = list(zip(*columns, strict=True))
-        resolved = {
-            (source, target): Direction.resolve(
-                self.tokenizer, settings, source, target, closest_tag
-            )
-            for source, target in dict.fromkeys(pairs)
-        }
-        return [resolved[pair] for pair in pairs]
+
+        @cache  # most texts have the same languages
+        def resolve(source: str | None, target: str | None) -> Direction:
+            return Direction.resolve(self.tokenizer, settings, source, target, closest_tag)
+
+        return list(map(resolve, *columns))
 
     def score(
         self,

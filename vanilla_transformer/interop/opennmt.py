@@ -23,10 +23,7 @@ from typing import Any
 import torch
 
 from vanilla_transformer.files.file_contents import read_object
-from vanilla_transformer.interop.checkpoint_files import (
-    read_state_dict,
-    read_training_checkpoint,
-)
+from vanilla_transformer.interop.checkpoint_files import read_state_dict, read_training_checkpoint
 from vanilla_transformer.interop.formats import Imported
 from vanilla_transformer.interop.vocabularies import (
     align_vocabularies,

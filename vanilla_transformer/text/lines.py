@@ -8,7 +8,8 @@ import regex
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
 from vanilla_transformer.text.edits import Span
 
-_NUMBERS = r"(?:\{\d+\}|\[\d+,(?:\d+|\*)\])\s*"  # before a branch of Laravel
+_NUMBERS = r"(?:\{\d+\}|\[\d+,(?:\d+|\*)\])\s*"  # before a branch of Laravel: {0}, [2,*]
+# Text in which brackets are closed, and text after an opening quotation mark.
 _GROUPS = r"(?:[^\[\](){}<>]|\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|<[^<>]*>){0,200}"
 _QUOTES = ('""', "''", "``", "\u201e\u201c", "\u201c\u201d", "\u00ab\u00bb", "\u300c\u300d")
 _QUOTED = "|".join(rf"(?<!\w){mark[0]}(?!\s|s\b|\d)[^{mark[1]}]{{0,200}}" for mark in _QUOTES)

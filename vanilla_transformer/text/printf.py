@@ -7,7 +7,7 @@ import regex
 
 from vanilla_transformer.text.edits import Edit, OutputSpan, SourceSpan, Span
 
-# A conversion is %, flags, a width and a size, and a letter.
+# A conversion is %, flags, a width, a precision, the size of the value, and a letter.
 _STAR_WIDTH = r"\*(?:\d+\$)?"
 _VECTOR = rf"(?:(?:{_STAR_WIDTH})?v(?=[\d.*]))?"  # of Perl, as in `%*v02x`
 SIZE = rf"{_VECTOR}(?:\d+|{_STAR_WIDTH})?(?:\.(?:\d+|\*))?(?:hh?|ll?|w(?:f?\d+)?|[zjtLqv])?"

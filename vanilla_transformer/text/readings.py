@@ -179,11 +179,9 @@ class StandIns:
         """Returns a pair and other targets with tokens for the parts that the pair shares."""
         source_spans = self._fitting(source, kept_spans(source))
         target_spans = self._fitting(target, kept_spans(target)) if source_spans else []
-        counts = [
-            Counter(text[begin:end] for begin, end in spans)
-            for text, spans in ((source, source_spans), (target, target_spans))
-        ]
-        equal = {part for part, count in counts[0].items() if counts[1][part] == count}
+        in_source = Counter(source[slice(*span)] for span in source_spans)
+        in_target = Counter(target[slice(*span)] for span in target_spans)
+        equal = {part for part, count in in_source.items() if in_target[part] == count}
         reading = self.reading(source, [s for s in source_spans if source[slice(*s)] in equal])
         written = [self.reading_of_target(target, target_spans, reading).text]
         written += (self.reading_of_target(text, kept_spans(text), reading).text for text in others)
@@ -216,4 +214,4 @@ class StandIns:
         """Returns the spans that a token can stand for."""
         if not self.whole_words:
             return spans
-        return [(b, e) for b, e in spans if not (text[:b][-1:] + text[e : e + 1]).strip()]
+        return [span for span in spans if not (text[: span[0]][-1:] + text[span[1] :][:1]).strip()]

@@ -121,9 +121,7 @@ def _gap(
 ) -> int:
     """Returns the position for a kept part: after the translation of the text before it.
 
-    Args:
-        touches_next: Whether the part touches only the text after it: the position is then before
-            the translation of that text.
+    A part that touches only the text after it goes directly before the translation of that text.
     """
     ends = [(n, end) for (_, end), n in links.pairs() if links.in_source[n][1] <= span[0]]
     begins = [(n, begin) for (begin, _), n in links.pairs() if links.in_source[n][0] >= span[1]]

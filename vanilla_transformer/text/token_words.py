@@ -38,8 +38,8 @@ def unknown_spans(tokenizer: Any, texts: list[str], side: str = "source") -> lis
     else:
         characters = sorted({*"".join("".join(texts).split())})
         alone = call(characters)["input_ids"] if characters else []
-        missing = {one for one, ids in zip(characters, alone, strict=True) if unknown in ids}
-        rows = [[(n, n + 1) for n, one in enumerate(text) if one in missing] for text in texts]
+        missing = {sign for sign, ids in zip(characters, alone, strict=True) if unknown in ids}
+        rows = [[(at, at + 1) for at, sign in enumerate(text) if sign in missing] for text in texts]
     return [_whole_letters(*row) if row[1] else [] for row in zip(texts, rows, strict=True)]
 
 
@@ -96,21 +96,23 @@ def _spans_of_letters(tokenizer: Any, text: str, ids: Sequence[int], side: str) 
     """Returns the spans of the tokens of one text, by the letters that tokens and text share."""
     special = set(tokenizer.all_special_ids)
     written = [
-        "" if one in special else token.replace(_WORD_BEGIN, " ").replace("</w>", " ")
-        for one, token in zip(ids, tokens_of_ids(tokenizer, ids, side), strict=True)
+        "" if token_id in special else token.replace(_WORD_BEGIN, " ").replace("</w>", " ")
+        for token_id, token in zip(ids, tokens_of_ids(tokenizer, ids, side), strict=True)
     ]
     spaced = f" {text}"
-    blocks = SequenceMatcher(None, "".join(written), spaced, False).get_matching_blocks()
-    pairs = ((a + n, b + n) for a, b, size in blocks for n in range(size))
-    in_text = {position: place - 1 for position, place in pairs if not spaced[place].isspace()}
+    matcher = SequenceMatcher(None, "".join(written), spaced, autojunk=False)
+    blocks = matcher.get_matching_blocks()
+    pairs = ((own + n, other + n) for own, other, size in blocks for n in range(size))
+    in_text = {own: other - 1 for own, other in pairs if not spaced[other].isspace()}
     spans, begin = list[Span](), 0
     for letters in written:
-        known = [in_text[n] for n in range(begin, begin + len(letters)) if n in in_text]
+        own = range(begin, begin + len(letters))
+        known = [in_text[position] for position in own if position in in_text]
         spans.append((known[0], known[-1] + 1) if known else (0, 0))
         begin += len(letters)
     silent = special - {tokenizer.unk_token_id}
-    for index, (one, span) in enumerate(zip(ids, spans, strict=True)):
-        if span == (0, 0) and one not in silent:
+    for index, (token_id, span) in enumerate(zip(ids, spans, strict=True)):
+        if span == (0, 0) and token_id not in silent:
             before = max((end for _, end in spans[:index]), default=0)
             after = next((begin for begin, end in spans[index:] if end), len(text))
             is_blank = not text[before:after].strip()  # as before a "▁" of its own
@@ -136,8 +138,9 @@ def _spans_of_prefixes(text: str, prefixes: Sequence[str]) -> list[Span]:
     """Returns the span that each token adds to the text of the earlier tokens."""
     spans, begin = [], 0
     for prefix in prefixes:
-        differs = (index for index, (a, b) in enumerate(zip(prefix, text, strict=False)) if a != b)
-        end = max(begin, next(differs, min(len(prefix), len(text))))
+        pairs = enumerate(zip(prefix, text, strict=False))
+        differing = (index for index, (own, other) in pairs if own != other)
+        end = max(begin, next(differing, min(len(prefix), len(text))))
         is_part = end < len(prefix)  # of the next character
         spans.append((begin, end + is_part))
         begin = end
