@@ -53,14 +53,14 @@ class MessageDocument(Document):
             self.pairs = [pair_without_accelerators(one, lowered, has_first) for one in self.pairs]
         self._numbers = list(accumulate(row.begins for row in rows))
         self._messages: list[_Choices | AcceleratorText] = []
-        self.texts, self.compared = list[FileText](), list(document.compared)
+        self.texts, self.untranslatable = list[FileText](), list(document.untranslatable)
         for row in rows:
             is_of_java = "java-format" in row.flags
             message: _Choices | AcceleratorText = AcceleratorText(row, lowered, has_first)
             if is_of_java or re.search(_CHOICE, row.marked.plain):
                 message = _Choices(row.marked, is_of_java)
                 if not message.branches:
-                    self.compared.append(f"{row.location} (no valid ICU message)")
+                    self.untranslatable.append(f"{row.location} (no valid ICU message)")
             self._messages.append(message)
             for index, text in enumerate(message.texts):
                 self.texts.append(replace(row, marked=text, begins=row.begins and index == 0))

@@ -29,8 +29,8 @@ class PackedDocument(Document):
         self._parts = list(_unpacked(content))
         self._members: dict[str, FileTemplate] = {}
         parts = {info.filename: part for info, part in self._parts}
-        compared = filter(re.compile(schema.comparing).fullmatch, parts)
-        names = [word for name in compared for word in _names_in(parts[name], schema.compared)]
+        comparing = filter(re.compile(schema.comparing).fullmatch, parts)
+        names = [word for name in comparing for word in _names_in(parts[name], schema.names)]
         # Programs pack them in different orders.
         for name in sorted(filter(re.compile(schema.members).fullmatch, parts)):
             try:
@@ -46,10 +46,10 @@ class PackedDocument(Document):
             for name, member in self._members.items()
             for count, text in enumerate(member.texts, start=1)
         ]
-        self.compared = [
-            f'{name}, "{text}", with which the file compares'
+        self.untranslatable = [
+            f"{name}, {location}"
             for name, member in self._members.items()
-            for text in dict.fromkeys(member.compared)
+            for location in member.untranslatable
         ]
 
     def write(self, outputs: Translations, language: str | None = None) -> bytes:

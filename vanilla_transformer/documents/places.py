@@ -92,8 +92,8 @@ class Document(ABC):
         language: The language of the translations, as the file names it. "": it does not.
         pairs: The finished translations of the file with their sources, for a memory.
         marks_doubt: Whether the file can mark a translation as doubtful.
-        compared: The locations of texts that stay: the file compares with the text, it is no valid
-            message, or the target lacks its segments.
+        untranslatable: The locations of texts that stay: the file compares with the text, it is no
+            valid message, or the target lacks its segments.
         lowered_source: The file in lower case, if its texts may have accelerators.
     """
 
@@ -101,7 +101,7 @@ class Document(ABC):
     language = ""
     pairs: Sequence[Pair] = ()
     marks_doubt = False
-    compared: Sequence[str] = ()
+    untranslatable: Sequence[str] = ()
     lowered_source: str | None = None
 
     @abstractmethod

@@ -273,7 +273,7 @@ def write_document(
     content, written = document.fill(texts, planned.language)
     rows = zip(document.texts, written, strict=True)
     stays = dict.fromkeys(row.location for row, text in rows if text is None)
-    return TranslatedDocument(content, made, written, [*document.compared, *stays])
+    return TranslatedDocument(content, made, written, [*document.untranslatable, *stays])
 
 
 def _is_usable(source: MarkedText, marked: TextTranslation, output: Translation) -> bool:

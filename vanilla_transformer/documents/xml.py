@@ -26,25 +26,24 @@ class XmlFile(FileTemplate):
             expat.ParserCreate("utf-8").Parse(source.removeprefix("\ufeff").encode(), True)
         except expat.ExpatError as error:
             raise ValueError(f"no well-formed XML: {error}") from error
-        is_name = re.compile("|".join(names) or "(?!)", re.IGNORECASE | re.DOTALL).fullmatch
-        is_fixed = re.compile(schema.fixed_texts).fullmatch
         blocks = BlockReader(source, schema)
         units = UnitReader(blocks)
         read = units.places_of if schema.target else blocks.places_of
-        self.compared, places, naming = list[str](), list[Place](), list[tuple[Element, str]]()
+        places, naming = list[Place](), list[tuple[Element, str]]()
         for element in find_elements(source, schema):
             attribute, version = schema.languages.get(element.name, ("", ""))
             if attribute and element.attribute("version").startswith(version):
                 naming.append((element, attribute))
-            if not element.is_block or element.is_fixed:
-                continue
-            for place in read(element):
-                if is_name(place.marked.plain):
-                    self.compared.append(place.marked.plain)
-                elif not is_fixed(place.marked.plain):
-                    places.append(replace(place, name=element.text_name))
-        self.compared += units.left
-        super().__init__(source, places, encoding)
+            if element.is_block and not element.is_fixed:
+                places += (replace(place, name=element.text_name) for place in read(element))
+        texts = [place.marked.plain for place in places]
+        is_name = re.compile("|".join(names) or "(?!)", re.IGNORECASE | re.DOTALL).fullmatch
+        compared = dict.fromkeys(filter(is_name, texts))
+        fixed = {*compared, *filter(re.compile(schema.fixed_texts).fullmatch, texts)}
+        own = [place for place in places if place.marked.plain not in fixed]
+        super().__init__(source, own, encoding)
+        named = (f'"{text}", with which the file compares' for text in compared)
+        self.untranslatable = [*named, *units.left]
         self.pairs, self.marks_doubt = units.pairs, bool(schema.target)
         self.lowered_source = source.lower() if schema.has_accelerators else None
         languages = dict.fromkeys(filter(None, (element.attribute(own) for element, own in naming)))

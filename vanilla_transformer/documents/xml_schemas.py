@@ -26,8 +26,8 @@ class XmlSchema:
         fixed_if: Patterns of attributes' values by name: elements with one are fixed, too.
         fixed_texts: Pattern of texts that stay.
         comparing: Pattern of the members of a zip file that compare with texts.
-        compared: Pattern of the names and formulas in them. A text that equals such a name, or a
-            text in a formula, stays, and the user is told.
+        names: Pattern of the names and formulas in them. A text that equals such a name, or a text
+            in a formula, stays, and the user is told.
         target: The element that holds the translation of the `source` beside it.
         languages: The elements that name the language of the translations, each with its attribute
             for it and the begin of its version. The first one in a file gets the language.
@@ -50,7 +50,7 @@ class XmlSchema:
     fixed_if: Mapping[str, str] = field(default_factory=dict)
     fixed_texts: str = "(?!)"
     comparing: str = "(?!)"
-    compared: str = ""
+    names: str = ""
     target: str = ""
     languages: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     flags: frozenset[str] = frozenset()
@@ -89,7 +89,7 @@ SCHEMAS = {
         run_text='t xml:space="preserve"',
         lines=f"_x000D_(?:{_ANY_LINE})?|{_ANY_LINE}",
         comparing=r"xl/(?:workbook|(?:pivotCache|tables|worksheets)/[^/]+)\.xml",
-        compared=(
+        names=(
             rf"""<(?:tableColumn|cacheField)\s{_ATTRIBUTES}\bname=["']([^"']*)"""
             rf"""|<\w*[fF]ilter\s{_ATTRIBUTES}\bval=["']([^"']*)"""
             rf"|<(?:\w+:)?(?:f|\w*[fF]ormula\d?|definedName)(?:\s{_ATTRIBUTES})?>([^<]+)<"

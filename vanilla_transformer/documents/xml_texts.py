@@ -149,25 +149,11 @@ class BlockReader:
             begin: The position of `parent`, or of the element around it if `parent` is a run. Tags
                 of one pair have the same.
         """
-        schema, run = self.schema, ""
-        if schema.run and parent.name == schema.run:
-            own = parent.child("rPr")
-            run = f"<{parent.prefix}{schema.run}>{self.source_of(own) if own else ''}"
+        schema, run = self.schema, self._run_of(parent)
         end = f"</{parent.prefix}{schema.run}>" if run else ""
         for element in parent.children:
-            if element.tag[0] == "&" and element.text and not element.text.strip("\r\n"):
-                if re.fullmatch(schema.lines, "\n"):
-                    yield _Piece("\n", run, [element.tag])
-                else:  # programs read a space
-                    yield from (_Piece(" ", run), _Piece(_XmlTag(0, element.tag)))
-            elif element.text is not None:
-                if schema.escapes:
-                    yield from _unescaped(element, parent)
-                elif schema.root:  # tags in it are written as text
-                    for item in split_text(element.text):
-                        yield self._lines(item) if isinstance(item, str) else _as_text(item, begin)
-                elif not schema.run or parent.name == "t":
-                    yield self._lines(element.text)
+            if element.text is not None:
+                yield from self._pieces_of_text(element, parent, begin, run)
             elif run and element.name == "t":
                 text = "".join(part.text or "" for part in element.children)
                 yield self._lines(text, run, (f"{run}{element.tag}", f"</{element.prefix}t>{end}"))
@@ -183,11 +169,40 @@ class BlockReader:
                 yield from self._pieces(element, element.begin)
                 yield _Piece(_XmlTag(0, self.source[element.close : element.end], "end", name))
             elif element.name != "rPr":
-                kind = _KINDS_OF_TAGS.get(element.attribute("fldCharType") or element.name, "empty")
-                names = map(element.attribute, ("startRef", "rid", "id"))
-                name = f"{begin} {next(filter(None, names), '')}"
-                span = element.begin, element.end
-                yield _Piece(_XmlTag(0, self.source_of(element), kind, name, span, run=run), run)
+                yield _Piece(self._tag_of(element, begin, run), run)
+
+    def _run_of(self, element: Element) -> str:
+        """Returns the start of a run with its properties, or "" for another element."""
+        if not self.schema.run or element.name != self.schema.run:
+            return ""
+        properties = element.child("rPr")
+        written = self.source_of(properties) if properties else ""
+        return f"<{element.prefix}{self.schema.run}>{written}"
+
+    def _pieces_of_text(
+        self, text: Element, parent: Element, begin: int, run: str
+    ) -> Iterator[_Piece]:
+        """Yields the pieces of the text between two tags. In a run, only its `t` has text."""
+        content, schema = text.text or "", self.schema
+        if text.tag[0] == "&" and not content.strip("\r\n"):  # a reference to a line break
+            if re.fullmatch(schema.lines, "\n"):
+                yield _Piece("\n", run, [text.tag])
+            else:  # programs read a space
+                yield from (_Piece(" ", run), _Piece(_XmlTag(0, text.tag)))
+        elif schema.escapes:
+            yield from _unescaped(text, parent)
+        elif schema.root:  # tags in it are written as text
+            for item in split_text(content):
+                yield self._lines(item) if isinstance(item, str) else _as_text(item, begin)
+        elif not schema.run or parent.name == "t":
+            yield self._lines(content)
+
+    def _tag_of(self, element: Element, begin: int, run: str) -> Tag:
+        """Returns the tag that an element without a text of its own is; `begin` as in `_pieces`."""
+        kind = _KINDS_OF_TAGS.get(element.attribute("fldCharType") or element.name, "empty")
+        reference = next(filter(None, map(element.attribute, ("startRef", "rid", "id"))), "")
+        span = element.begin, element.end
+        return _XmlTag(0, self.source_of(element), kind, f"{begin} {reference}", span, run=run)
 
     def _lines(self, text: str, run: str = "", frame: tuple[str, str] = ("", "")) -> _Piece:
         """Returns a text with a line break for each match of `schema.lines`; others become spaces.
