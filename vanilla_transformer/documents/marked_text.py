@@ -74,6 +74,11 @@ class MarkedText:
         whole = MarkedText.of([*before, *self.parts(), *after])
         return replace(self, plain=whole.plain, tags=whole.tags, edges=((), ()))
 
+    @property
+    def edge_tags(self) -> list[list[str]]:
+        """The texts of the tags before it, and of those behind it."""
+        return [[item.text for item in edge if isinstance(item, Tag)] for edge in self.edges]
+
     def parts(self) -> Iterator[Item]:
         """Yields the texts between the tags, and the tags, in order."""
         position = 0
@@ -188,12 +193,9 @@ def split_edges(items: Sequence[Item]) -> MarkedText:
 
 def without_equal_edges(source: MarkedText, target: MarkedText) -> tuple[str, str]:
     """Returns a text and its translation as a memory has them: without edges of the same tags."""
-    edge_tags = [
-        [[item.text for item in edge if isinstance(item, Tag)] for edge in side.edges]
-        for side in (source, target)
-    ]
-    sides = (source, target) if edge_tags[0] == edge_tags[1] else (source.whole, target.whole)
-    return sides[0].write(), sides[1].write()
+    if source.edge_tags != target.edge_tags:
+        source, target = source.whole, target.whole
+    return source.write(), target.write()
 
 
 def join_codes(items: Sequence[Item]) -> list[Item]:
@@ -222,18 +224,18 @@ def free_names(text: str) -> Iterator[str]:
 
 def partners_of(items: Sequence[Item]) -> dict[int, int]:
     """Returns the index of the partner of each tag of a pair; pairs that cross others are none."""
-    partners: dict[int, int] = {}
-    waiting: list[tuple[str, int]] = []
-    counts = Counter[str]()
+    partners, begun, counts = dict[int, int](), list[tuple[str, int]](), Counter[str]()
     for index, item in enumerate(items):
         if isinstance(item, str) or item.kind == "empty":
             continue
         if item.kind == "begin":
-            waiting.append((item.name, index))
-            counts[item.name] += 1  # so that an end without a begin closes nothing
-        while item.kind == "end" and counts[item.name] and index not in partners:
-            name, first = waiting.pop()
-            counts[name] -= 1
-            if name == item.name:
-                partners |= {first: index, index: first}
+            begun.append((item.name, index))
+            counts[item.name] += 1
+        elif counts[item.name]:  # or else the end has no begin
+            while begun[-1][0] != item.name:
+                crossing, _ = begun.pop()
+                counts[crossing] -= 1
+            _, first = begun.pop()
+            counts[item.name] -= 1
+            partners |= {first: index, index: first}
     return partners

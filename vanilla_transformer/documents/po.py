@@ -40,11 +40,12 @@ _LANGUAGE = re.compile(_FIELD + r'Language:[ \t]*([^\s"\\]*)[ \t]*(?=\\n)')
 _WRITTEN = dict(zip('"\\\a\b\t\n\v\f\r', '"\\abtnvfr', strict=True))
 _NO_TEXT = "\udc80"  # stands for bytes that are no characters
 _ESCAPES = re.compile(r"(?:\\(?:[0-7]{1,3}|x[0-9a-fA-F]*))+|\\[\x00-\x7f]")
-_Row = tuple[Span, str, str, str]  # as `_translations` yields it
+_Row = tuple[Span, Pair]  # the strings of a translation of a message, and what they hold
 _SPECIAL = re.compile(r'["\\\x00-\x1f\x7f]')
 
 
 def _strings_of(text: str) -> str:
+    """Returns a text as strings in quotes, one for each line."""
     lines = re.findall(r"[^\n]*\n|[^\n]+", text)
     written = [
         _SPECIAL.sub(lambda sign: "\\" + _WRITTEN.get(sign[0], f"{ord(sign[0]):03o}"), line)
@@ -124,10 +125,10 @@ def _places(message: re.Match[str], rows: Sequence[_Row], line_break: str) -> It
     flags = _flags_of(message)
     fields = {"flags": flags, "rewrites": True, "message": message, "line_break": line_break}
     first = begin = message.start("comments")
-    for (start, end), source, target, context in rows:
-        if not target or "fuzzy" in flags:
-            own = {"context": context, "begins": begin == first, "before": start - begin}
-            for place in _Form.find((begin, end), split_text(source), **own, **fields):
+    for (start, end), pair in rows:
+        if not pair.target or "fuzzy" in flags:
+            own = {"context": pair.context, "begins": begin == first, "before": start - begin}
+            for place in _Form.find((begin, end), split_text(pair.source), **own, **fields):
                 yield place
                 begin = end
 
@@ -137,17 +138,17 @@ def _pairs(message: re.Match[str], rows: Sequence[_Row], encoding: str) -> Itera
     flags = _flags_of(message)
     if "fuzzy" not in flags:
         quote = "''" if "java-format" in flags else "'"  # as the texts of a document have it
-        for _, source, target, context in rows:
-            source, target = (text.replace(quote, "'") for text in (source, target))
-            yield Pair(source, target, context)
+        for _, pair in rows:
+            source, target = (side.replace(quote, "'") for side in (pair.source, pair.target))
+            yield pair._replace(source=source, target=target)
     elif (former := _FORMER.search(_comments_of("|", message))) and not message["plural"]:
         source = _text_of(former[1], encoding)
         if _NO_TEXT not in source:
-            yield from (Pair(source, target, is_doubtful=True) for _, _, target, _ in rows)
+            yield from (Pair(source, pair.target, is_doubtful=True) for _, pair in rows)
 
 
 def _translations(message: re.Match[str], forms: Sequence[int], encoding: str) -> Iterator[_Row]:
-    """Yields the span of each translation of a message, its source, its text, and its context.
+    """Yields the translations of a message, which may be empty, with the spans of their strings.
 
     A translation is left out if one of the three has escapes of bytes that are no text.
 
@@ -173,11 +174,11 @@ def _translations(message: re.Match[str], forms: Sequence[int], encoding: str) -
         is_of_one = others and 1 in numbers and (counts[:1] >= counts[1:] or max(numbers) == 1)
         source = "plural" if message["plural"] and not is_of_one else "id"
         is_usual = message["plural"] != message["id"] and numbers in ([1], others or [*_COUNTED])
-        context = _text_of(message["context"] or "", encoding) + str(numbers) * (not is_usual)
+        context = _text_of(message["context"] or "", encoding) + ("" if is_usual else str(numbers))
         begin, end = (message.start("targets") + position for position in target.span(2))
-        texts = _text_of(message[source], encoding), _text_of(target[2], encoding)
-        if _NO_TEXT not in context + texts[0] + texts[1]:
-            yield (begin, end), *texts, context
+        texts = _text_of(message[source], encoding), _text_of(target[2], encoding), context
+        if _NO_TEXT not in "".join(texts):
+            yield (begin, end), Pair(*texts)
 
 
 def _header_in(source: str) -> Span:

@@ -36,8 +36,7 @@ class UnitReader:
         """Yields the places of the texts of a unit that are to be translated.
 
         A unit without a translation, or one that asks for another, gives one place. A finished one
-        gives a place for each empty segment, and pairs for the memory. Segments that its target
-        lacks are added if all have words and the target has the first one; otherwise they are left.
+        gives a place for each empty segment, and pairs for the memory.
         """
         source, target, segments = map(unit.child, ("source", self._target, "seg-source"))
         is_approved = unit.attribute("approved") == "yes"
@@ -50,19 +49,34 @@ class UnitReader:
             yield from self._places_in(unit, target, [(source, target)])
             return
         sources, targets = _segments_of(source), _segments_of(target)
-        pairs = [(sources[key], segment) for key, segment in targets.items() if key in sources]
-        if targets and (lacking := sources.keys() - targets.keys()) and not is_approved:
-            can_add = all(any(self._reader.places_of(sources[key])) for key in lacking)
-            if can_add and targets.keys() <= sources.keys() and [*targets][:1] == [*sources][:1]:
-                pairs = [*self._with_lacking(target, sources, targets)]
-            else:
-                line = self._source.count("\n", 0, unit.begin) + 1
-                self.left.append(f"line {line} (segments that the target lacks)")
+        pairs = self._segment_pairs(unit, target, sources, targets)
         empty = [] if is_approved else [pair for pair in pairs if not pair[1].has_content]
         if not empty and (not sources or not targets or sources.keys() == targets.keys()):
             pairs = [(source, target)]
         yield from self._places_in(unit, target, sorted(empty, key=lambda pair: pair[1].end))
         self._add_pairs(unit, target, pairs)
+
+    def _segment_pairs(
+        self,
+        unit: Element,
+        target: Element,
+        sources: Mapping[str, Element],
+        targets: Mapping[str, Element],
+    ) -> list[tuple[Element, Element]]:
+        """Returns the segments of a source with those of the target.
+
+        Segments that the target lacks are added if all have words and the target has the first one;
+        otherwise they are left.
+        """
+        lacking = sources.keys() - targets.keys()
+        if targets and lacking and unit.attribute("approved") != "yes":
+            have_words = all(any(self._reader.places_of(sources[key])) for key in lacking)
+            is_known = targets.keys() <= sources.keys() and [*targets][:1] == [*sources][:1]
+            if have_words and is_known:
+                return [*self._with_lacking(target, sources, targets)]
+            line = self._source.count("\n", 0, unit.begin) + 1
+            self.left.append(f"line {line} (segments that the target lacks)")
+        return [(sources[key], segment) for key, segment in targets.items() if key in sources]
 
     def _new_target(self, unit: Element, source: Element) -> Element:
         """Returns the target that a unit lacks, behind the source and with the space before it."""

@@ -48,7 +48,7 @@ def read_tmx(path: str, languages: Sequence[str], inline: str = "keep") -> Itera
     with open_bytes(path) as stream:
         try:
             for number, unit in enumerate(_read_units(stream), start=1):
-                texts, numbers = dict[str | None, str](), dict[tuple[bool, str | None], int]()
+                texts, numbers = dict[str | None, str](), dict[str, int]()
                 for variant in unit.iterfind("tuv"):
                     language = variant.get(_XML_LANG) or variant.get("lang") or ""
                     known[language] = variant_of(language, languages)
@@ -125,19 +125,21 @@ def _read_units(stream: BinaryIO) -> Iterator[Element]:
     parser.close()
 
 
-def _number_codes(segment: Element, numbers: dict[tuple[bool, str | None], int]) -> None:
+def _number_codes(segment: Element, numbers: dict[str, int]) -> None:
     """Writes the number of each empty code into it, by its `x` or `i`, or else by its order.
 
     Args:
         numbers: The numbers in the segments of its unit before it; new ones are added.
     """
-    pairs = dict[str | None, str | None]()  # `i` of both codes of a pair: `x` is of the first alone
-    codes = [code for code in segment.iter() if code.tag in _CODES and not (len(code) or code.text)]
+    begun = dict[str, str]()  # of a pair, both have the same `i`, and only the first has an `x`
+    codes = (code for code in segment.iter() if code.tag in _CODES and not (len(code) or code.text))
     for order, code in enumerate(codes):
-        own, is_end = code.get("i"), code.tag == "ept"
-        key = pairs.get(own) if is_end else code.get("x") or own or str(order)
-        pairs[own] = key
-        code.text = f"<ph{numbers.setdefault((is_end, key), len(numbers) + 1)}>"
+        key = code.get("x") or code.get("i") or str(order)
+        if code.tag == "bpt":
+            begun[code.get("i", key)] = key
+        elif code.tag == "ept":
+            key = f"end of {begun.get(code.get('i', key), key)}"
+        code.text = f"<ph{numbers.setdefault(key, len(numbers) + 1)}>"
 
 
 def _texts(element: Element, drops_codes: bool, is_in_code: bool = False) -> Iterator[str]:
