@@ -5,8 +5,8 @@ translations of the texts before it and behind it. Pairs stay nested, and no tag
 or leaves its line.
 """
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from unicodedata import normalize
@@ -43,16 +43,15 @@ class _Node:
     """A pair of tags with the nodes in it, or adjacent tags that enclose no text.
 
     Attributes:
-        first: The indices of its tags before its children.
-        last: The indices of its tags behind them.
+        opening, closing: The indices of its tags before its children, and after them.
         begin, end: The part of the source that it encloses, without white space around it.
         start, stop: The part of the output that it encloses.
     """
 
-    first: list[int]
+    opening: list[int]
     begin: int
     end: int = 0
-    last: list[int] = field(default_factory=list)
+    closing: list[int] = field(default_factory=list)
     children: list["_Node"] = field(default_factory=list)
     start: int = 0
     stop: int = 0
@@ -67,21 +66,26 @@ def _tree(marked: MarkedText) -> _Node:
             stack.append(_Node([index], tag.position))
             continue
         inner = stack[-1]
-        is_first = inner.first and not inner.children and inner.begin == tag.position
+        is_first = inner.opening and not inner.children and inner.begin == tag.position
         if tag.kind == "empty" and is_first:  # it stays with the tag that opens
-            inner.first.append(index)
+            inner.opening.append(index)
             continue
         if tag.kind == "end":
             node = stack.pop()
             node.begin, node.end = stripped(marked.plain, (node.begin, tag.position))
-            node.last = [index]
+            node.closing = [index]
             if node.begin == node.end:
-                node = _Node(list(range(node.first[0], index + 1)), node.begin, node.begin)
+                node = _Node(list(range(node.opening[0], index + 1)), node.begin, node.begin)
         else:
             node = _Node([index], tag.position, tag.position)
         siblings = stack[-1].children
-        if siblings and not node.last and not siblings[-1].last and siblings[-1].end == node.begin:
-            siblings[-1].first += node.first
+        if (
+            siblings
+            and not node.closing
+            and not siblings[-1].closing
+            and siblings[-1].end == node.begin
+        ):
+            siblings[-1].opening += node.opening
         else:
             siblings.append(node)
     return stack[0]
@@ -105,15 +109,13 @@ def _lines_of(root: _Node, source: str, output: str) -> list[_Node]:
 
 def _in_order(root: _Node) -> Iterator[tuple[int, int]]:
     """Yields the index of each tag and its position in the output, in the order there."""
-    todo: list[_Node | tuple[list[int], int]] = [root]
+    todo = [root]
     while todo:
-        item = todo.pop()
-        if isinstance(item, tuple):
-            yield from ((index, item[1]) for index in item[0])
-            continue
-        yield from ((index, item.start) for index in item.first)
-        todo.append((item.last, item.stop))
-        todo += reversed(item.children)
+        node = todo.pop()
+        yield from ((index, node.start) for index in node.opening)
+        if node.closing:
+            todo.append(_Node(node.closing, node.end, start=node.stop))
+        todo += reversed(node.children)
 
 
 class _Placement:
@@ -139,25 +141,35 @@ class _Placement:
             is_free = np.zeros(len(aligned.units), bool)
             low = bisect_left(aligned.starts, parent.start)
             is_free[low : bisect_right(aligned.stops, parent.stop)] = True
-            taken: list[Span] = []
-            pairs = [node for node in parent.children if node.last]
-            for find in (self._span, self._nearest):
-                for node in pairs:
-                    if not node.stop and (span := find(node, parent, is_free)):
-                        node.start, node.stop = span
-                        insort(taken, span)
-                        first = bisect_right(aligned.stops, node.start)
-                        is_free[first : bisect_left(aligned.starts, node.stop)] = False
+            pairs = [node for node in parent.children if node.closing]
+            taken = self._place_pairs(pairs, parent, is_free)
             for node in parent.children:
                 if not node.stop:
-                    copy = None if node.last else self._copy(node, is_free)
-                    start = copy[0] if copy else self._gap(node.begin, parent)
-                    before = bisect_left(taken, (start, 0)) - 1
-                    if before >= 0 and start < taken[before][1]:
-                        start = taken[before][1]
-                    node.start = node.stop = start
+                    node.start = node.stop = self._point(node, parent, is_free, taken)
             todo += pairs
             parent.children.sort(key=lambda node: (node.start, node.stop))
+
+    def _place_pairs(
+        self, pairs: Sequence[_Node], parent: _Node, is_free: NDArray[np.bool_]
+    ) -> list[Span]:
+        """Places pairs while there are free units, which it updates; returns the spans in order."""
+        aligned = self.aligned
+        for find in (self._span, self._nearest):
+            for node in pairs:
+                if not node.stop and (span := find(node, parent, is_free)):
+                    node.start, node.stop = span
+                    first = bisect_right(aligned.stops, node.start)
+                    is_free[first : bisect_left(aligned.starts, node.stop)] = False
+        return sorted((node.start, node.stop) for node in pairs if node.stop)
+
+    def _point(
+        self, node: _Node, parent: _Node, is_free: NDArray[np.bool_], taken: Sequence[Span]
+    ) -> int:
+        """Returns the position of a node without text of the output; it is in no taken span."""
+        copy = None if node.closing else self._copy(node, is_free)
+        start = copy[0] if copy else self._gap(node.begin, parent)
+        before = bisect_left(taken, (start, 0)) - 1
+        return max(start, taken[before][1]) if before >= 0 else start
 
     def _span(self, node: _Node, parent: _Node, is_free: NDArray[np.bool_]) -> Span | None:
         """Returns the span of the output for a pair of tags. None: nothing is linked with the pair.
@@ -260,14 +272,7 @@ class _Placement:
         low = bisect_left(aligned.starts, parent.start)
         high = bisect_right(aligned.stops, parent.stop)
         next_word = bisect_left(aligned.begins, begin)
-        order = aligned.words[low:high] - next_word  # -1: the word before the position
-        # Each word before the position votes for the gaps behind it, each other word against these,
-        # by 1 / distance. The gap beside the direct neighbour that it goes with has one vote more.
-        votes = np.where(aligned.is_word[low:high], -1.0 / (order + (order >= 0)), 0.0)
-        scores = np.concatenate([[0.0], np.cumsum(votes)])
-        beside = aligned.is_word[low:high] & (order == (0 if goes_with_next else -1))
-        scores[np.flatnonzero(beside) + (not goes_with_next)] += 1
-        unit = low + int(np.argmax(scores))
+        unit = low + self._best_gap(slice(low, high), next_word, goes_with_next)
         if goes_with_next:
             behind_it = [*aligned.begins[next_word : next_word + 1], parent.end]
             for character in reversed(self.source[begin : min(behind_it)]):
@@ -279,3 +284,18 @@ class _Placement:
             if unit < high and normalize("NFKC", aligned.texts[unit]) == character:
                 unit += 1
         return aligned.stops[unit - 1] if unit > low else parent.start
+
+    def _best_gap(self, units: slice, next_word: int, goes_with_next: bool) -> int:
+        """Returns the number of units before the gap with the most votes.
+
+        Each word before a position of the source votes for the gaps behind its translation, each
+        other word against these, by 1 / distance. The gap beside the direct neighbour that the
+        position goes with has one vote more.
+        """
+        is_word = self.aligned.is_word[units]
+        order = self.aligned.words[units] - next_word  # -1: the word before the position
+        votes = np.where(is_word, -1.0 / (order + (order >= 0)), 0.0)
+        scores = np.concatenate([[0.0], np.cumsum(votes)])
+        beside = np.flatnonzero(is_word & (order == (0 if goes_with_next else -1)))
+        scores[beside if goes_with_next else beside + 1] += 1
+        return int(np.argmax(scores))
