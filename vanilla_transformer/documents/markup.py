@@ -127,9 +127,9 @@ class _Placement:
     def __init__(self, marked: MarkedText, output: str, links: TokenLinks) -> None:
         spaces = dict.fromkeys(map(ord, ZERO_WIDTH), " ")
         self.source, self.output = marked.plain.translate(spaces), output.translate(spaces)
-        self.tag_positions = [tag.position for tag in marked.tags]
         self.source_words = sorted({0, *word_borders(self.source)})
-        between = (stripped(self.source, span) for span in pairwise(self.tag_positions))
+        positions = (tag.position for tag in marked.tags)
+        between = (stripped(self.source, span) for span in pairwise(positions))
         self.aligned = AlignedWords(self.source, self.output, links, between)
         self.copies: dict[int, int] = {}  # the unit that is a word of the source, by its begin
 
@@ -143,9 +143,12 @@ class _Placement:
             is_free[low : bisect_right(aligned.stops, parent.stop)] = True
             pairs = [node for node in parent.children if node.closing]
             taken = self._place_pairs(pairs, parent, is_free)
-            for node in parent.children:
-                if not node.stop:
-                    node.start = node.stop = self._point(node, parent, is_free, taken)
+            for node in (node for node in parent.children if not node.stop):
+                copy = None if node.closing else self._copy(node, is_free)
+                start = copy[0] if copy else self._gap(node.begin, parent)
+                before = bisect_left(taken, (start, 0)) - 1
+                # It goes into no span that a pair has taken.
+                node.start = node.stop = max(start, taken[before][1]) if before >= 0 else start
             todo += pairs
             parent.children.sort(key=lambda node: (node.start, node.stop))
 
@@ -161,15 +164,6 @@ class _Placement:
                     first = bisect_right(aligned.stops, node.start)
                     is_free[first : bisect_left(aligned.starts, node.stop)] = False
         return sorted((node.start, node.stop) for node in pairs if node.stop)
-
-    def _point(
-        self, node: _Node, parent: _Node, is_free: NDArray[np.bool_], taken: Sequence[Span]
-    ) -> int:
-        """Returns the position of a node without text of the output; it is in no taken span."""
-        copy = None if node.closing else self._copy(node, is_free)
-        start = copy[0] if copy else self._gap(node.begin, parent)
-        before = bisect_left(taken, (start, 0)) - 1
-        return max(start, taken[before][1]) if before >= 0 else start
 
     def _span(self, node: _Node, parent: _Node, is_free: NDArray[np.bool_]) -> Span | None:
         """Returns the span of the output for a pair of tags. None: nothing is linked with the pair.
@@ -286,11 +280,10 @@ class _Placement:
         return aligned.stops[unit - 1] if unit > low else parent.start
 
     def _best_gap(self, units: slice, next_word: int, goes_with_next: bool) -> int:
-        """Returns the number of units before the gap with the most votes.
+        """Returns the number of units before the gap that the most words vote for.
 
-        Each word before a position of the source votes for the gaps behind its translation, each
-        other word against these, by 1 / distance. The gap beside the direct neighbour that the
-        position goes with has one vote more.
+        Words before a position vote for the gaps behind them, other words against these, by
+        1 / distance. The gap beside the neighbour that the position goes with has one vote more.
         """
         is_word = self.aligned.is_word[units]
         order = self.aligned.words[units] - next_word  # -1: the word before the position

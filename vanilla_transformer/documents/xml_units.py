@@ -18,6 +18,8 @@ _MEANING = re.compile(r"""<(?:\w+:)?note\s[^>]*?(?:from|category)=["']meaning["'
 _VARIANT = re.compile(r"<(numerusform|lengthvariant)(?:[^>]*/>|[^>]*>[^<]*</\1>)")  # of Qt
 _READ, _OF_MACHINES = ("", "exact-match", "id-match"), ("leveraged-mt", "mt-suggestion")
 """State qualifiers of read translations, and of machine translations."""
+_ElementPair = tuple[Element, Element]  # a source, or a segment of it, and its translation
+_Segments = Mapping[str, Element]  # by their numbers
 
 
 class UnitReader:
@@ -57,12 +59,8 @@ class UnitReader:
         self._add_pairs(unit, target, pairs)
 
     def _segment_pairs(
-        self,
-        unit: Element,
-        target: Element,
-        sources: Mapping[str, Element],
-        targets: Mapping[str, Element],
-    ) -> list[tuple[Element, Element]]:
+        self, unit: Element, target: Element, sources: _Segments, targets: _Segments
+    ) -> list[_ElementPair]:
         """Returns the segments of a source with those of the target.
 
         Segments that the target lacks are added if all have words and the target has the first one;
@@ -70,9 +68,8 @@ class UnitReader:
         """
         lacking = sources.keys() - targets.keys()
         if targets and lacking and unit.attribute("approved") != "yes":
-            have_words = all(any(self._reader.places_of(sources[key])) for key in lacking)
-            is_known = targets.keys() <= sources.keys() and [*targets][:1] == [*sources][:1]
-            if have_words and is_known:
+            has_first = targets.keys() <= sources.keys() and [*targets][:1] == [*sources][:1]
+            if has_first and all(any(self._reader.places_of(sources[key])) for key in lacking):
                 return [*self._with_lacking(target, sources, targets)]
             line = self._source.count("\n", 0, unit.begin) + 1
             self.left.append(f"line {line} (segments that the target lacks)")
@@ -85,8 +82,8 @@ class UnitReader:
         return Element(self._target, source.prefix, tag, "", at, at, at, at)
 
     def _with_lacking(
-        self, target: Element, sources: Mapping[str, Element], targets: Mapping[str, Element]
-    ) -> Iterator[tuple[Element, Element]]:
+        self, target: Element, sources: _Segments, targets: _Segments
+    ) -> Iterator[_ElementPair]:
         """Yields the segments of a source with those of the target, and new ones behind them."""
         at, end = target.inside, 0
         for key, source in sources.items():
@@ -97,7 +94,7 @@ class UnitReader:
             at, end = segment.end, source.end
 
     def _places_in(
-        self, unit: Element, target: Element, pairs: Sequence[tuple[Element, Element]]
+        self, unit: Element, target: Element, pairs: Sequence[_ElementPair]
     ) -> Iterator[Place]:
         """Yields the places of the sources of pairs; their outputs go into the targets.
 
@@ -142,9 +139,7 @@ class UnitReader:
         meaning = _MEANING.search(self._source, begin, unit.end)
         return html.unescape(meaning[1]) if meaning else ""
 
-    def _add_pairs(
-        self, unit: Element, target: Element, pairs: Sequence[tuple[Element, Element]]
-    ) -> None:
+    def _add_pairs(self, unit: Element, target: Element, pairs: Sequence[_ElementPair]) -> None:
         """Adds the translated texts of a unit, except machine translations that nobody has read."""
         origin = target.attribute("state-qualifier")
         is_final = _state_in(unit, target) in ("final", "signed-off")
@@ -158,7 +153,7 @@ class UnitReader:
                 self.pairs.append(Pair(*sides, self._context_of(unit), not is_read))
 
 
-def _segments_of(element: Element) -> dict[str, Element]:
+def _segments_of(element: Element) -> _Segments:
     """Returns the segments of a source or target, by their numbers, in their order."""
     segments = (mrk for mrk in element.children if mrk.name == "mrk")
     return {number: mrk for mrk in segments if (number := mrk.attribute("mid"))}

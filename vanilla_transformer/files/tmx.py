@@ -126,19 +126,19 @@ def _read_units(stream: BinaryIO) -> Iterator[Element]:
 
 
 def _number_codes(segment: Element, numbers: dict[str, int]) -> None:
-    """Writes the number of each empty code into it, by its `x` or `i`, or else by its order.
+    """Writes a number into each empty code, by its `x` or `i`, or else by its order.
 
-    Args:
-        numbers: The numbers in the segments of its unit before it; new ones are added.
+    The numbers of the segments of its unit before it count, and new ones are added.
     """
-    begun = dict[str, str]()  # of a pair, both have the same `i`, and only the first has an `x`
     codes = (code for code in segment.iter() if code.tag in _CODES and not (len(code) or code.text))
+    begun = dict[str, str]()  # the last code of a pair has only the `i` of the first one
     for order, code in enumerate(codes):
-        key = code.get("x") or code.get("i") or str(order)
-        if code.tag == "bpt":
-            begun[code.get("i", key)] = key
-        elif code.tag == "ept":
-            key = f"end of {begun.get(code.get('i', key), key)}"
+        pair = code.get("i", str(order))
+        key = code.get("x") or pair
+        if code.tag == "ept":
+            key = f"end of {begun.get(pair)}"
+        elif code.tag == "bpt":
+            begun[pair] = key
         code.text = f"<ph{numbers.setdefault(key, len(numbers) + 1)}>"
 
 
