@@ -68,11 +68,8 @@ def _places(tokens: list[Token]) -> Iterator[Place]:
         for token in tokens
     ]
     partners = partners_of(items)
-    lone = [
-        index
-        for index, token in enumerate(tokens)
-        if token.kind in ("begin", "end") and index not in partners
-    ]
+    paired = [n for n, token in enumerate(tokens) if token.kind in ("begin", "end")]
+    lone = [n for n in paired if n not in partners]
     if lone:  # their elements enclose more than this text
         for last, index in pairwise([-1, *lone, len(tokens)]):
             yield from _places(tokens[last + 1 : index])

@@ -182,13 +182,12 @@ def split_edges(items: Sequence[Item]) -> MarkedText:
         else:
             break
     pairs = {index for index, partner in partners.items() if begin <= partner < end}
-    inner = [
-        replace(item, number=index, kind=item.kind if index in pairs else "empty")
-        if isinstance(item, Tag)
-        else item
-        for index, item in enumerate(split[:end])
-    ]
-    return MarkedText.of(inner[begin:], (tuple(split[:begin]), tuple(split[end:])))
+    inner = split[begin:end]
+    for index, item in enumerate(inner, start=begin):
+        if isinstance(item, Tag):
+            kind = item.kind if index in pairs else "empty"
+            inner[index - begin] = replace(item, number=index, kind=kind)
+    return MarkedText.of(inner, (tuple(split[:begin]), tuple(split[end:])))
 
 
 def without_equal_edges(source: MarkedText, target: MarkedText) -> tuple[str, str]:

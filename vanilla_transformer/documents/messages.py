@@ -84,9 +84,7 @@ class MessageDocument(Document):
 
     def _joined(self, rows: Sequence[Translations]) -> list[TextTranslation | None]:
         """Joins the outputs of texts to one output for each text of the document in the file."""
-        written: list[TextTranslation | None] = []
-        for message, row in zip(self._messages, rows, strict=True):
-            written.append(_joined_message(message, row))
+        written = list(map(_joined_message, self._messages, rows))
         forms = list(zip(self._numbers, written, strict=True))
         left = {number for number, text in forms if text is None}
         doubtful = {number for number, text in forms if text and text.is_doubtful}

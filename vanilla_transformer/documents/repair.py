@@ -47,9 +47,8 @@ def repair(text: str, known: Suggestion, output: str, links: TokenLinks) -> str:
     stored, written = _words(known.target), _words(output)
     translating = [part for part, index in links.pairs() if meets(links.in_source[index], new)]
     repaired, last = list[_Word](), 0
-    for first, second in _differences(
-        *([word.text for word in side] for side in (stored, written))
-    ):
+    texts = ([word.text for word in side] for side in (stored, written))
+    for first, second in _differences(*texts):
         replaced, words = stored[first], written[second]
         is_new = any(meets(word.span, translating) for word in words)
         is_gone = not words and not new

@@ -91,10 +91,8 @@ class _Cue(Place):
     def write(self, whole: MarkedText) -> str:
         """Breaks an output into as many lines as its source has, with nearly the same shares."""
         text, tags, last = whole.plain, list(whole.tags), 0
-        borders = [index for index, character in enumerate(text) if character == " "] or [
-            index
-            for index, character in enumerate(text)
-            if character.isalnum() and not is_spaced_script_at(text, index)
+        borders = [n for n, sign in enumerate(text) if sign == " "] or [
+            n for n, sign in enumerate(text) if sign.isalnum() and not is_spaced_script_at(text, n)
         ]
         for number, line_break in enumerate(self.breaks, start=1):
             ideal = len(text) * sum(self.sizes[:number]) / sum(self.sizes)

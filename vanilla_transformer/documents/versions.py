@@ -87,14 +87,8 @@ def _kept_translations(
         if part and not texts:  # other branches (plural forms) than the source's stay one part
             texts = message
         kept += [
-            TextTranslation(
-                written.marked.plain,
-                written.marked.tags,
-                text.marked.edges,
-                is_known=True,
-                part=part,
-            )
-            for text, written in zip(message, texts, strict=False)
+            TextTranslation(own.plain, own.tags, text.marked.edges, is_known=True, part=part)
+            for text, own in zip(message, (text.marked for text in texts), strict=False)
         ] or [None for _ in message]
     return kept
 

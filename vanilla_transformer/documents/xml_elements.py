@@ -49,9 +49,7 @@ class Element:
     def has_content(self) -> bool:
         """Whether there is more in it than white space and empty segments `mrk`."""
         return any(
-            child.has_content
-            if child.name == "mrk"
-            else child.text is None or not child.text.isspace()
+            child.has_content if child.name == "mrk" else not (child.text or "").isspace()
             for child in self.children
         )
 

@@ -169,7 +169,11 @@ class BlockReader:
                 yield from self._pieces(element, element.begin)
                 yield _Piece(_XmlTag(0, self.source[element.close : element.end], "end", name))
             elif element.name != "rPr":
-                yield _Piece(self._tag_of(element, begin, run), run)
+                kind = _KINDS_OF_TAGS.get(element.attribute("fldCharType") or element.name, "empty")
+                numbers = filter(None, map(element.attribute, ("startRef", "rid", "id")))
+                written, span = self.source_of(element), (element.begin, element.end)
+                name = f"{begin} {next(numbers, '')}"
+                yield _Piece(_XmlTag(0, written, kind, name, span, run=run), run)
 
     def _run_of(self, element: Element) -> str:
         """Returns the start of a run with its properties, or "" for another element."""
@@ -196,13 +200,6 @@ class BlockReader:
                 yield self._lines(item) if isinstance(item, str) else _as_text(item, begin)
         elif not schema.run or parent.name == "t":
             yield self._lines(content)
-
-    def _tag_of(self, element: Element, begin: int, run: str) -> Tag:
-        """Returns the tag that an element without a text of its own is; `begin` as in `_pieces`."""
-        kind = _KINDS_OF_TAGS.get(element.attribute("fldCharType") or element.name, "empty")
-        reference = next(filter(None, map(element.attribute, ("startRef", "rid", "id"))), "")
-        span = element.begin, element.end
-        return _XmlTag(0, self.source_of(element), kind, f"{begin} {reference}", span, run=run)
 
     def _lines(self, text: str, run: str = "", frame: tuple[str, str] = ("", "")) -> _Piece:
         """Returns a text with a line break for each match of `schema.lines`; others become spaces.
