@@ -134,7 +134,7 @@ def test_a_message_stays_whole_where_an_output_or_its_placeholder_is_missing():
 def test_a_message_that_is_not_valid_is_named(form, message, is_named):
     name, content = form.replace("'", '"').split(" ", 1)
     document = read_document(name, content.replace("{}", message).encode())
-    assert [place[:5] for place in document.compared] == ["line "] * is_named
+    assert [place[:5] for place in document.untranslatable] == ["line "] * is_named
 
 
 def test_messages_in_other_formats():

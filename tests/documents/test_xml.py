@@ -267,14 +267,14 @@ def test_segments_that_both_sides_have_belong_together(sources, targets, written
     assert "".join(ElementTree.fromstring(result).find(".//target").itertext()) == written
     if pairs is not None:
         assert [pair[:2] for pair in document.pairs] == pairs
-    assert [place[:7] for place in document.compared] == ["line 2 "] * is_named
+    assert [place[:7] for place in document.untranslatable] == ["line 2 "] * is_named
 
 
 def test_a_term_that_is_marked_is_no_segment():
     term = '<mrk mtype="term">file</mrk>'
     unit = f"<source>Open {term}</source><target>Datei öffnen</target>"
     document = read_document("a.xlf", f"<xliff><trans-unit>{unit}</trans-unit></xliff>".encode())
-    assert (document.texts, document.compared, len(document.pairs)) == ([], [], 1)
+    assert (document.texts, document.untranslatable, len(document.pairs)) == ([], [], 1)
 
 
 def test_resx():
@@ -488,7 +488,9 @@ def test_cells_of_xlsx_with_which_the_book_compares_stay_and_are_named(sheet, ke
     assert [text.marked.plain for text in document.texts] == [
         cell for cell in cells if cell not in kept
     ]
-    assert [name.split('"', 1)[1].rsplit('"', 1)[0] for name in document.compared] == sorted(kept)
+    assert [name.split('"', 1)[1].rsplit('"', 1)[0] for name in document.untranslatable] == sorted(
+        kept
+    )
 
 
 def test_the_head_of_a_column_of_a_pivot_table_stays():
