@@ -36,6 +36,15 @@ def call_tokenizer(tokenizer: Any, side: str, texts: Any, **options: Any) -> Any
     return tokenizer(**{argument: texts}, verbose=False, **options)
 
 
+def ids_of_texts(tokenizer: Any, side: str, texts: list[str]) -> list[list[int]]:
+    """Returns the ids of texts of any length."""
+    if hasattr(tokenizer, "batch_ids"):  # of this package, in less time than a call
+        ids: list[list[int]] = tokenizer.batch_ids(texts, side=side)
+        return ids
+    ids = call_tokenizer(tokenizer, side, texts, truncation=False)["input_ids"]
+    return ids
+
+
 def has_two_vocabularies(tokenizer: Any) -> bool:
     """Returns whether a tokenizer of any kind has two vocabularies, for sources and targets."""
     flags = ("separate_vocabularies", "separate_vocabs")  # of this package, of Marian

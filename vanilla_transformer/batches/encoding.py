@@ -39,7 +39,7 @@ from vanilla_transformer.model.directions import (
 from vanilla_transformer.progress import Progress
 from vanilla_transformer.text.token_words import without_first_word, words_of_encoding
 from vanilla_transformer.text.word_alignment import links_of_tokens, parse_links
-from vanilla_transformer.tokenizer_sides import call_tokenizer, target_side
+from vanilla_transformer.tokenizer_sides import call_tokenizer, ids_of_texts, target_side
 
 logger = logging.get_logger(__name__)
 
@@ -244,12 +244,7 @@ class PairEncoder:
 
     def _ids(self, side: str, view: Any, texts: list[str]) -> list[list[int]]:
         """Returns the ids of texts; the tokenizer truncates a text that is too long."""
-        ids: list[list[int]]
-        if hasattr(view, "batch_ids"):  # the fastest encoder without a limit of length
-            ids = view.batch_ids(texts, side=side)
-        else:
-            ids = call_tokenizer(view, side, texts, truncation=False)["input_ids"]
-        limit = self.limits[side]
+        ids, limit = ids_of_texts(view, side, texts), self.limits[side]
         if limit and (long := [index for index, row in enumerate(ids) if len(row) > limit]):
             self._truncated[side] += len(long)
             some = [texts[index] for index in long]

@@ -160,13 +160,19 @@ class TranslateOptions(LanguageOptions, KeptOptions, GenerationOptions, OutputOp
         Other names are settings of the search, by their names in `GenerationConfig`; `Search`
         checks their ranges.
         """
-        names = {declared.name for declared in fields(cls)} - {"generation"}
-        field_of = {NAMES["Python"].get(name, name): name for name in names}  # by the keyword
-        if other := next((name for name in names - field_of.keys() if name in keywords), None):
+        if other := next((name for name in NAMES["Python"] if name in keywords), None):
             raise ValueError(f"`{other}` is called `{NAMES['Python'][other]}` here.")
-        given = {field_of[name]: keywords.pop(name) for name in field_of.keys() & keywords.keys()}
+        given = {_FIELD_OF[name]: keywords.pop(name) for name in _FIELD_OF.keys() & keywords.keys()}
         for name in given.keys() - SearchOptions.__dataclass_fields__.keys():
             value = given[name]
             if value is not None and (problem := range_problem(value, range_of(cls, name))):
                 raise ValueError(f"`{name}` is {value}, which {problem}.")
         return cls(**given, generation=list(keywords.items()))
+
+
+_FIELD_OF: Mapping[str, str] = {
+    NAMES["Python"].get(declared.name, declared.name): declared.name
+    for declared in fields(TranslateOptions)
+    if declared.name != "generation"
+}
+"""The fields of `TranslateOptions` by their names in Python."""

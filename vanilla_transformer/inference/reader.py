@@ -32,6 +32,7 @@ from vanilla_transformer.text.token_words import spans_of_encoding, spans_of_ids
 from vanilla_transformer.tokenizer_sides import (
     call_tokenizer,
     has_two_vocabularies,
+    ids_of_texts,
     target_side,
     tokens_of_ids,
     vocabulary_of,
@@ -267,12 +268,10 @@ class Reader:
         self, side: str, texts: Sequence[str], languages: Sequence[str | None]
     ) -> list[Encoded]:
         """Encodes the texts of one side, each in its language."""
-        options = {"truncation": False, "return_attention_mask": False}
 
         def encode(language: str | None, texts: list[str]) -> list[Encoded]:
-            encoding = call_tokenizer(self._in_language[side](language), side, texts, **options)
-            rows = getattr(encoding, "encodings", None) or [None] * len(texts)
-            return list(map(Encoded, texts, encoding["input_ids"], rows))
+            view = self._in_language[side](language)
+            return list(map(Encoded, texts, ids_of_texts(view, side, texts)))
 
         return map_grouped(texts, languages, encode)
 
@@ -282,10 +281,11 @@ class Reader:
 
     def source_spans(self, segment: Segment) -> list[Span]:
         """Returns the span of each token in the text; the tag before the text has an empty one."""
-        reading, shift = segment.reading, len(segment.source.direction.read(""))
+        reading, direction = segment.reading, segment.source.direction
+        shift = len(direction.read(""))
         spans = (
             reading.in_original((max(begin - shift, 0), max(end - shift, 0)))
-            for begin, end in self._spans(segment.encoded, "source")
+            for begin, end in self._spans(segment.encoded, "source", direction.source)
         )
         return [stripped(segment.text, span) for span in spans]
 
@@ -295,13 +295,13 @@ class Reader:
         if output.given is None:
             spans = spans_of_ids(self.target_tokenizer, ids, text)
         else:
-            spans = self._spans(output.given, "target")[: len(ids)]
+            language = output.segment.source.direction.target
+            spans = self._spans(output.given, "target", language)[: len(ids)]
         return [stripped(text, span) for span in spans]
 
-    def _spans(self, encoded: Encoded, side: str) -> list[Span]:
-        if encoded.encoding is not None:
-            return list(encoded.encoding.offsets)
-        encoding = {"input_ids": [encoded.ids]}
+    def _spans(self, encoded: Encoded, side: str, language: str | None) -> list[Span]:
+        view = self._in_language[side](language)
+        encoding = call_tokenizer(view, side, [encoded.text], truncation=False)
         (spans,) = spans_of_encoding(self.tokenizer, [encoded.text], encoding, side)
         return spans
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from vanilla_transformer.inference.engine import Hypothesis, Ids
 from vanilla_transformer.inference.job import NO_DEMANDS, Demands
@@ -28,12 +28,10 @@ class Encoded(NamedTuple):
     Attributes:
         text: The text, with the tag that the model reads before it.
         ids: The ids of its tokens, the end included.
-        encoding: The tokens as a fast tokenizer returns them. None: the tokenizer is not fast.
     """
 
     text: str
     ids: Ids = ()
-    encoding: Any = None
 
 
 @dataclass(frozen=True)
