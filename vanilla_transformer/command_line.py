@@ -85,9 +85,7 @@ class CommandParser(argparse.ArgumentParser):
         )
         self.add_argument("-h", "--help", action="help", help="show this help and exit")
         self.add_argument(
-            "--verbose",
-            action="store_true",
-            help="show all messages, and tracebacks of errors",
+            "--verbose", action="store_true", help="show all messages, and tracebacks of errors"
         )
 
     def parse_words(self, words: Sequence[str], start: Namespace | None = None) -> Namespace:

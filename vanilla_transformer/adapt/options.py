@@ -66,10 +66,7 @@ class AdaptArguments:
         metavar="FILE",
     )
     general_share: float = option(
-        "share of general pairs in the training, if there are any without a weight",
-        0.5,
-        gt=0,
-        lt=1,
+        "share of general pairs in the training, if there are any without a weight", 0.5, gt=0, lt=1
     )
     columns: list[str] = option(
         "source and target of a .tsv (1 2), also with the document (1 2 3), which is then held out "

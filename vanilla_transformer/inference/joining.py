@@ -63,6 +63,7 @@ class Joiner:
         characters = sum(count_characters(segment.text) for segment in segments)
         scores = tuple(score for output in outputs for score in output.token_scores)
         normaliser = float(max(len(scores), 1)) ** call.search.length_penalty
+        source_tokens = chain.from_iterable(map(self.reader.source_tokens, segments))
         tokens = (self.reader.target_tokens(output.hypothesis.tokens) for output in outputs)
         translation = Translation(
             text=whole.text,
@@ -70,9 +71,7 @@ class Joiner:
             token_scores=scores if details.scores else None,
             tokens=tuple(chain.from_iterable(tokens)) if details.tokens else None,
             alignment=_token_pairs(outputs) if details.alignment else None,
-            source_tokens=tuple(chain.from_iterable(map(self.reader.source_tokens, segments)))
-            if details.alignment
-            else None,
+            source_tokens=tuple(source_tokens) if details.alignment else None,
             word_alignment=links.words(whole.source, whole.text)
             if details.word_alignment
             else None,

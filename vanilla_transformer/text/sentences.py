@@ -167,10 +167,7 @@ def _unit_spans(text: str, ends: Sequence[int]) -> list[Span]:
 
 
 def _last_that_fits(units: Sequence[Span], first: int, fits: Callable[[int, int], bool]) -> int:
-    """Returns the index of the last unit that fits into a piece; `first` always does.
-
-    The steps grow and then shrink, so that few texts are tried, and none far too long.
-    """
+    """Returns the index of the last unit that fits into a piece, or `first`, by growing steps."""
     last, step = first, 1
     while last + step < len(units) and fits(units[first][0], units[last + step][1]):
         last += step

@@ -66,10 +66,7 @@ class _Mismatches(Metric):
     """
 
     def __init__(
-        self,
-        name: str,
-        counts: tuple[str, str],
-        units: Callable[[str], Sequence[str]] = str.split,
+        self, name: str, counts: tuple[str, str], units: Callable[[str], Sequence[str]] = str.split
     ) -> None:
         cast(Any, super()).__init__()
         self.name, self.counts, self.units = name, counts, units

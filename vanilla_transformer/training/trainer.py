@@ -349,9 +349,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Returns the stock loader, or one of token-budget batches if `args.max_tokens` is set."""
         max_tokens = self.args.max_tokens
         if max_tokens is None:
-            refuse(
-                (self.mixture, "Corpora with shares need batches by tokens: set `max_tokens`."),
-            )
+            refuse((self.mixture, "Corpora with shares need batches by tokens: set `max_tokens`."))
             return super().get_train_dataloader()
         refuse(
             (

@@ -140,8 +140,7 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         False,
     )
     early_stopping_patience: int | None = option(
-        "Stop after this many evaluations in a row without a better metric_for_best_model.",
-        ge=1,
+        "Stop after this many evaluations in a row without a better metric_for_best_model.", ge=1
     )
 
     def __post_init__(self) -> None:
