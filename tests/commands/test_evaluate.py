@@ -170,9 +170,9 @@ def test_equal_scores_do_not_differ_and_no_interval_goes_below_0():
     outputs = {"first": ["abc", *"xxxxx"], "second": ["abc", *"zzzzz"]}
     references = [["abc"], *[["defghi"]] * 5]
     found = compare_outputs([*"123456"], outputs, references, ["chrf"], ["13a"] * 6)
-    (pair,) = found.scores["chrf"]["pairs"]
-    assert (pair["difference"], pair["p_value"]) == (0, 1)
-    assert found.scores["chrf"]["models"]["first"]["interval"][0] == 0
+    (test,) = found.scores["chrf"].pairs
+    assert (test.difference, test.p_value) == (0, 1)
+    assert found.scores["chrf"].models["first"]["interval"][0] == 0
     assert all(map(math.isnan, interval_ends("bleu", math.nan, 0.0)))
 
 
@@ -183,7 +183,7 @@ def test_few_texts_do_not_make_a_difference_significant(count, p_value):
     tokenizers = ["13a"] * count
     found = compare_outputs(["a"] * count, outputs, references, ["bleu", "chrf"], tokenizers)
     for compared in found.scores.values():
-        assert [pair["p_value"] for pair in compared["pairs"]] == [pytest.approx(p_value)]
+        assert [test.p_value for test in compared.pairs] == [pytest.approx(p_value)]
 
 
 def test_a_score_that_is_not_finite_is_null(trained, corpus, monkeypatch, capsys):

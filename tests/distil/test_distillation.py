@@ -18,6 +18,7 @@ from vanilla_transformer.distil import distillation, journal
 from vanilla_transformer.distil.options import DistilOptions
 from vanilla_transformer.distil.report import describe_report, judge_student, make_report
 from vanilla_transformer.distil.teachers import Answer, Teacher
+from vanilla_transformer.run.comparison import MetricComparison, PairTest
 
 SENTENCES = [f"a {one} {verb} a {two} ." for one, verb, two in product(NOUNS, VERBS, NOUNS)]
 LANGUAGES = ["--source-language", "en", "--target-language", "de"]
@@ -215,7 +216,7 @@ def test_a_text_without_an_answer_lowers_no_score(trained, corpus, tmp_path, num
     references = {source: [target] for source, target in pairs.items()}
     report = make_report(options, made, references, {}, {})
     assert report.comparison.sources == [*made.answers]
-    assert report.comparison.scores["chrf"]["models"]["teacher"]["chrf"] == 100
+    assert report.comparison.scores["chrf"].models["teacher"]["chrf"] == 100
     assert report.unanswered == num_failed
     assert (f"without {num_failed} " in next(describe_report(report))) == (num_failed > 0)
 
@@ -233,10 +234,8 @@ def test_a_text_without_an_answer_lowers_no_score(trained, corpus, tmp_path, num
 )
 def test_the_verdict_knows_which_scores_are_good(metric, scores, is_better, is_near):
     models = dict(zip(("student", "teacher", "copying"), scores, strict=True))
-    row = {
-        "models": {name: {metric: score} for name, score in models.items()},
-        "pairs": [{"models": ["student", "copying"], "p_value": 0.001}],
-    }
-    told = " ".join(judge_student({metric: row}))
+    rows = {name: {metric: score} for name, score in models.items()}
+    test = PairTest(["student", "copying"], 1.0, p_value=0.001)
+    told = " ".join(judge_student({metric: MetricComparison(rows, [test], "", "")}))
     assert ("no better than copying" not in told) == is_better
     assert ("far below its teacher" not in told) == is_near

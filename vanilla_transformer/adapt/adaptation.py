@@ -310,9 +310,9 @@ def describe_adaptation(done: Adapted) -> Iterator[str]:
 
 def _significant_gain(comparison: ModelComparison, metric: str) -> float:
     """Returns by how much the second model is better than the first; 0: not significantly."""
-    (pair,) = comparison.scores[metric]["pairs"]
-    gain = float(pair["difference"] or 0) * (-1 if metric in ERROR_RATES else 1)
-    return gain if pair["p_value"] < SIGNIFICANT else 0.0
+    (test,) = comparison.scores[metric].pairs
+    gain = float(test.difference or 0) * (-1 if metric in ERROR_RATES else 1)
+    return gain if test.p_value < SIGNIFICANT else 0.0
 
 
 def _comparisons(done: Adapted) -> Iterator[tuple[str, ModelComparison]]:
@@ -329,8 +329,8 @@ def _compared_scores(done: Adapted) -> Iterator[str]:
 
 def _final_sentences(done: Adapted) -> Iterator[str]:
     metric = done.own.text_metric
-    (pair,) = done.own.scores[metric]["pairs"]
-    p = f"p = {pair['p_value']:.3f}"
+    (test,) = done.own.scores[metric].pairs
+    p = f"p = {test.p_value:.3f}"
     gain = _significant_gain(done.own, metric)
     if metric != (first := next(iter(done.own.scores))):
         yield f"Both models have the worst possible {first}, which tells nothing: {metric} decides."

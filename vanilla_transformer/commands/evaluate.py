@@ -133,8 +133,12 @@ def run(options: Options) -> None:
         if options.json:
             print(json.dumps(report["scores"], indent=2, allow_nan=False), flush=True)
         else:
-            describe = describe_comparison if several else describe_scores
-            print(*describe(report["scores"]), sep="\n", flush=True)
+            lines = (
+                describe_comparison(evaluated.scores)
+                if several
+                else describe_scores(report["scores"])
+            )
+            print(*lines, sep="\n", flush=True)
         if options.calibrate:
             print(evaluated.calibration, file=sys.stderr)
         if report_file:

@@ -22,6 +22,7 @@ from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.progress import without_messages
 from vanilla_transformer.run.comparison import (
     SIGNIFICANT,
+    MetricComparison,
     ModelComparison,
     compare_outputs,
     describe_comparison,
@@ -140,14 +141,14 @@ def describe_report(report: Report) -> Iterator[str]:
         yield f"  {reason}: {total:,}, e.g. {short_line(text, 60)} -> {short_line(answer, 60)}"
 
 
-def judge_student(scores: Mapping[str, Any]) -> Iterator[str]:
+def judge_student(scores: Mapping[str, MetricComparison]) -> Iterator[str]:
     """Says whether a student is better than copying and near its teacher, and what would help."""
     metric, of_metric = next(iter(scores.items()))
-    values = {name: row[metric] for name, row in of_metric["models"].items()}
+    values = {name: row[metric] for name, row in of_metric.models.items()}
     if metric in ERROR_RATES:  # None is an infinite rate; nothing is worse than 100
         values = {name: 100 - min(100 if v is None else v, 100) for name, v in values.items()}
-    pair = next(p for p in of_metric["pairs"] if p["models"] == ["student", "copying"])
-    is_better = values["student"] > values["copying"] and pair["p_value"] < SIGNIFICANT
+    test = next(test for test in of_metric.pairs if test.models == ["student", "copying"])
+    is_better = values["student"] > values["copying"] and test.p_value < SIGNIFICANT
     is_far = values["student"] < _FAR * values.get("teacher", 100)
     if not is_better:
         yield "The student is no better than copying its sources."

@@ -23,18 +23,53 @@ SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
+class PairTest:
+    """The paired bootstrap test of two models in one metric.
+
+    Attributes:
+        models: The names of both.
+        difference: Score of the second model minus that of the first; None: it is not finite.
+    """
+
+    models: list[str]
+    difference: float | None
+    p_value: float
+
+
+@dataclass(frozen=True)
+class MetricComparison:
+    """The scores of several models in one metric, and the tests of each two of them.
+
+    Attributes:
+        models: For each model its score, under the name of the metric, and the ends of the 95%
+            "interval" of the score.
+        signature: sacrebleu's signature of the metric.
+        better: Which scores are better, "higher" or "lower" ones.
+    """
+
+    models: dict[str, dict[str, Any]]
+    pairs: list[PairTest]
+    signature: str
+    better: str
+
+
+@dataclass(frozen=True)
 class ModelComparison:
-    """The outputs of several models for the same texts, their scores and their differences."""
+    """The outputs of several models for the same texts, their scores and their differences.
+
+    Attributes:
+        scores: The comparison in each metric.
+        text_scores: The score of each output by itself, in `text_metric`.
+        text_metric: The first metric in which a model has another score than the worst possible.
+    """
 
     models: list[str]
     sources: list[str]
     references: list[list[str]]
     predictions: dict[str, list[str]]
-    # For each metric its signature, the score of each model with the ends of its 95% interval, and
-    # for each two models the p-value of the paired bootstrap.
-    scores: dict[str, Any]
-    text_scores: dict[str, list[float]]  # of each output by itself, in the next metric
-    text_metric: str  # the first in which a model has another score than the worst possible one
+    scores: dict[str, MetricComparison]
+    text_scores: dict[str, list[float]]
+    text_metric: str
 
 
 def compare_outputs(
@@ -45,7 +80,9 @@ def compare_outputs(
     tokenizers: Sequence[str],
 ) -> ModelComparison:
     """Scores the outputs of several models, by name, with sacrebleu's tokenizer for each text."""
-    scores = _score_systems(predictions, references, metrics, tokenizers)
+    systems, streams = list(predictions.items()), reference_streams(references)
+    tokenize = joint_score_tokenizer({*tokenizers})
+    scores = {name: _compare_in_metric(name, systems, streams, tokenize) for name in metrics}
     first = next(filter(lambda name: _tells_something(name, scores[name]), metrics), metrics[0])
     options = {"effective_order": True} if first == "bleu" else {}  # for a text by itself
     alone = {name: make_metric(first, name, **options) for name in set(tokenizers)}
@@ -66,10 +103,10 @@ def compare_outputs(
     )
 
 
-def _tells_something(metric: str, scores: Mapping[str, Any]) -> bool:
+def _tells_something(metric: str, compared: MetricComparison) -> bool:
     """Returns whether some model has another score than the worst possible one."""
     worst = 100 if metric in ERROR_RATES else 0
-    return any(values[metric] != worst for values in scores["models"].values())
+    return any(values[metric] != worst for values in compared.models.values())
 
 
 def describe_scores(scores: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -84,16 +121,16 @@ def describe_scores(scores: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             )
 
 
-def describe_comparison(scores: Mapping[str, Any]) -> Iterator[str]:
+def describe_comparison(scores: Mapping[str, MetricComparison]) -> Iterator[str]:
     """Yields lines for people: the scores in each metric, and the results of the tests."""
     for metric, compared in scores.items():
-        yield f"{metric} ({compared['better']} is better):"
-        for name, values in compared["models"].items():
+        yield f"{metric} ({compared.better} is better):"
+        for name, values in compared.models.items():
             yield f"  {name}: {score_with_interval(values[metric], values['interval'])}"
-        for pair in compared["pairs"]:
-            p = pair["p_value"]
-            answer = "significant" if p < SIGNIFICANT else "no significant difference"
-            yield f"  {pair['models'][0]} and {pair['models'][1]}: {answer} (p = {p:.3f})"
+        for test in compared.pairs:
+            is_significant = test.p_value < SIGNIFICANT
+            answer = "significant" if is_significant else "no significant difference"
+            yield f"  {' and '.join(test.models)}: {answer} (p = {test.p_value:.3f})"
 
 
 def score_with_interval(score: float | None, ends: Sequence[float | None]) -> str:
@@ -102,39 +139,29 @@ def score_with_interval(score: float | None, ends: Sequence[float | None]) -> st
     return "{} ({} to {})".format(*texts) if ends else texts[0]
 
 
-def _score_systems(
-    predictions: Mapping[str, Sequence[str]],
-    references: Sequence[Sequence[str]],
-    metrics: Sequence[str],
-    tokenizers: Sequence[str],
-) -> dict[str, Any]:
-    """Scores each model, and each two models against each other."""
-    streams, systems = reference_streams(references), list(predictions.items())
-    resamples = number_of_resamples(len(references))
-    tokenize = joint_score_tokenizer({*tokenizers})
-    scores: dict[str, Any] = {}
-    for metric in metrics:
-        models, pairs, signature = dict[str, Any](), list[dict[str, Any]](), ""
-        for index, (name, outputs) in enumerate(systems):
-            made = {metric: make_metric(metric, tokenize)}
-            test = PairedTest(systems[index:], made, streams, "bs", resamples)
-            signatures, results = test()
-            label = next(iter(signatures))
-            signature = signature or str(signatures[label])
-            baseline, *others = cast(list[Any], results[label])
-            ends = [
-                without_infinities(end) for end in interval_ends(metric, baseline.mean, baseline.ci)
-            ]
-            models[name] = {metric: without_infinities(baseline.score), "interval": ends}
-            rest = systems[index + 1 :]
-            for (other, texts), result in zip(rest, others, strict=True):
-                p = _p_value(result, baseline, differing=sum(map(ne, outputs, texts)))
-                difference = without_infinities(result.score - baseline.score)
-                pairs.append({"models": [name, other], "difference": difference, "p_value": p})
-        better = "lower" if metric in ERROR_RATES else "higher"
-        found = {"models": models, "pairs": pairs, "signature": signature, "better": better}
-        scores[metric] = found
-    return scores
+def _compare_in_metric(
+    metric: str, systems: list[tuple[str, Sequence[str]]], streams: Any, tokenize: str
+) -> MetricComparison:
+    """Scores each model, and tests it against each later one."""
+    resamples = number_of_resamples(len(streams[0]))
+    models, pairs, signature = dict[str, dict[str, Any]](), list[PairTest](), ""
+    for index, (name, outputs) in enumerate(systems):
+        made = {metric: make_metric(metric, tokenize)}
+        signatures, results = PairedTest(systems[index:], made, streams, "bs", resamples)()
+        label = next(iter(signatures))
+        signature = signature or str(signatures[label])
+        baseline, *others = cast(list[Any], results[label])
+        ends = interval_ends(metric, baseline.mean, baseline.ci)
+        models[name] = {
+            metric: without_infinities(baseline.score),
+            "interval": list(map(without_infinities, ends)),
+        }
+        for (other, texts), result in zip(systems[index + 1 :], others, strict=True):
+            difference = without_infinities(result.score - baseline.score)
+            p_value = _p_value(result, baseline, differing=sum(map(ne, outputs, texts)))
+            pairs.append(PairTest([name, other], difference, p_value))
+    better = "lower" if metric in ERROR_RATES else "higher"
+    return MetricComparison(models, pairs, signature, better)
 
 
 def _p_value(result: Any, baseline: Any, differing: int) -> float:
