@@ -140,7 +140,7 @@ def parse_arguments(argv: Sequence[str], command: Sequence[str] | None = None) -
     """Reads the options of a run and checks them.
 
     Args:
-        argv: Options, perhaps behind a recipe.
+        argv: Options, perhaps after a recipe.
         command: Words of the command on the model card. None: `vanilla-transformer train` with
             the arguments.
     """

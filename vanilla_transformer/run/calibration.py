@@ -20,35 +20,47 @@ def calibrate(folder: str | Path, outputs: Sequence[Translation], rows: Dataset)
 
     The outputs have scores, and the model was not trained on their rows.
     """
-    folder, metric = Path(folder), make_metric("chrf", "13a")
+    folder = Path(folder)
+    halves, num_different = _outcomes_in_halves(outputs, rows)
+    outcomes = [*halves[0], *halves[1]]
+    counted = f"{len(outcomes):,} outputs"
+    if left_out := len(outputs) - len(outcomes):
+        counted += f" ({left_out:,} not read)"
+    expected, values = _expected_crosswise(halves), [score for _, score, _ in outcomes]
+    correlation = rank_correlation(expected, values)
+    fitted = Calibration.fit(outcomes)
+    # Without any relation, two standard errors are rarely exceeded.
+    if fitted is not None and correlation >= 2 / max(num_different, 1) ** 0.5:
+        fitted.save(folder)
+        return (
+            f"Quality: calibrated on {counted}. Its rank correlation with chrF is "
+            f"{correlation:.2f}, and the lowest 30% hold {share_of_worst(expected, values):.0%} of "
+            "the worst tenth (each half told by the other)."
+        )
+    needed = f"its rank correlation with chrF would be {correlation:.2f}"
+    if fitted is None:
+        needed = f"it takes {FEWEST} outputs of the validation data that differ"
+    quality = "have none" if Calibration.load(folder) is None else "keep the former quality"
+    return f"Quality: not calibrated on {counted}, so outputs {quality}: {needed}."
+
+
+def _outcomes_in_halves(
+    outputs: Sequence[Translation], rows: Dataset
+) -> tuple[tuple[list[Outcome], list[Outcome]], int]:
+    """Returns the outcomes of the outputs that were read, and the number of different ones.
+
+    The outcomes are in two halves; equal outputs are in one of them.
+    """
     halves: tuple[list[Outcome], list[Outcome]] = ([], [])
-    first_seen: dict[str, int] = {}  # rank of each output, so that equal ones are in one half
+    rank_of: dict[str, int] = {}
+    metric = make_metric("chrf", "13a")
     references, languages = references_of(rows), languages_of_rows(rows)
     for output, texts, (_, target) in zip(outputs, references, languages, strict=True):
         if output.features:
             score = metric.sentence_score(output.text, texts).score
-            rank = first_seen.setdefault(output.text, len(first_seen))
+            rank = rank_of.setdefault(output.text, len(rank_of))
             halves[rank % 2].append((output.features, score, known_tag(target)))
-    outcomes = [*halves[0], *halves[1]]
-    left_out = len(outputs) - len(outcomes)
-    counted = f"{len(outcomes):,} outputs" + f" ({left_out:,} not read)" * (left_out > 0)
-    fitted = Calibration.fit(outcomes)
-    expected, values = _expected_crosswise(halves), [score for _, score, _ in outcomes]
-    correlation = rank_correlation(expected, values)
-    # Without any relation, two standard errors are rarely exceeded.
-    tells_nothing = correlation < 2 / max(len(first_seen), 1) ** 0.5
-    if fitted is None or tells_nothing:
-        quality = "have none" if Calibration.load(folder) is None else "keep the former quality"
-        needed = f"it takes {FEWEST} outputs of the validation data that differ"
-        if fitted is not None:
-            needed = f"its rank correlation with chrF would be {correlation:.2f}"
-        return f"Quality: not calibrated on {counted}, so outputs {quality}: {needed}."
-    fitted.save(folder)
-    found = share_of_worst(expected, values)
-    return (
-        f"Quality: calibrated on {counted}. Its rank correlation with chrF is {correlation:.2f}, "
-        f"and the lowest 30% hold {found:.0%} of the worst tenth (each half told by the other)."
-    )
+    return halves, len(rank_of)
 
 
 def _expected_crosswise(halves: tuple[list[Outcome], list[Outcome]]) -> list[float]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -31,9 +32,10 @@ class Sizes(NamedTuple):
         They are those of the smallest data to which the table gives it: for 256, 10 epochs of
         50,000 pairs.
         """
-        width = self.d_model
-        index = next((n for n, row in enumerate(TABLE) if n > 1 and row.d_model >= width), -1)
-        return (TABLE[index - 1].pairs or 0) * TABLE[index].num_train_epochs
+        rows = pairwise(TABLE[1:])  # each row with the one before it
+        fitting = ((before, row) for before, row in rows if row.d_model >= self.d_model)
+        before, row = next(fitting, TABLE[-2:])
+        return (before.pairs or 0) * row.num_train_epochs
 
     def for_data_of(self, other: Self) -> Self:
         """Returns these sizes with the dropout and epochs of `other`, which depend on the data."""
@@ -307,9 +309,10 @@ def _choose_scoring_and_saving(
 def describe_choice(options: Mapping[str, Any], facts: RunFacts) -> str:
     """Describes the chosen options and the facts that decide them, in one sentence."""
     parts = [f"{name} {options[name]}" for name in _TOLD if name in options]
-    where = " on a CPU" * facts.machine.on_cpu
+    pairs = "training pair" if facts.pairs == 1 else "training pairs"
+    where = " on a CPU" if facts.machine.on_cpu else ""
     return (
-        f"{facts.pairs:,} training pair{'s' * (facts.pairs != 1)}{where}: "
+        f"{facts.pairs:,} {pairs}{where}: "
         f"{', '.join(parts) or 'all sizes are given'}. Each can be given as an option, e.g. "
         "`--d-model 256`."
     )

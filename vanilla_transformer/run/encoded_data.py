@@ -25,8 +25,9 @@ def encode_texts(plan: RunPlan) -> DatasetDict:
         names = {"train": "training", "validation": "validation"}
         learnt = {names[name]: rows for name, rows in splits.items() if name in names}
         if unknown := check_characters(plan.texts.tokenizer, learnt):
-            advice = " A larger `vocab_size` has more of them, and the kind byte_bpe each."
-            logger.info(unknown + advice * (plan.loaded.init_from is None))
+            if plan.loaded.init_from is None:
+                unknown += " A larger `vocab_size` has more of them, and the kind byte_bpe each."
+            logger.info(unknown)
     encoded = encode(
         splits,
         plan.texts.tokenizer,

@@ -73,16 +73,19 @@ def evaluate_model(
     )
     predictions = [output.text for output in outputs]
     references = references_of(rows)
-    scores = {
-        name: score_texts(name, predictions, references, with_interval=True, tokenize=tokenize)
-        for name in metrics
-    }
+
+    def score(indices: Sequence[int]) -> dict[str, dict[str, Any]]:
+        outputs, wanted = [predictions[n] for n in indices], [references[n] for n in indices]
+        return {
+            name: score_texts(name, outputs, wanted, with_interval=True, tokenize=tokenize)
+            for name in metrics
+        }
+
+    scores = score(range(len(rows)))
     if TWIN in rows.column_names:
-        alone = [index for index, is_twin in enumerate(rows[TWIN]) if not is_twin]
-        texts = [predictions[index] for index in alone], [references[index] for index in alone]
-        for name in metrics if alone else ():
-            without = score_texts(name, *texts, with_interval=True, tokenize=tokenize)
-            scores[name][WITHOUT_TWINS] = {"score": without[name], "texts": len(alone)}
+        without = [index for index, is_twin in enumerate(rows[TWIN]) if not is_twin]
+        for name, figures in score(without).items() if without else ():
+            scores[name][WITHOUT_TWINS] = {"score": figures[name], "texts": len(without)}
     warn_of_copies(rows, predictions)
     learnt = calibrate(model_name_or_path, outputs, rows) if calibrates else None
     return Evaluation(scores, list(rows["source"]), predictions, learnt)

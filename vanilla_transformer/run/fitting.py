@@ -132,14 +132,14 @@ def fit_minutes(
     logger.info(f"{minutes:g} minutes: {pace.describe(steps)}.")
     for level, sentence in fit.advice(loaded, spent()):
         logger.log(level, sentence)
-    most = min(pace.num_steps, ceil(_HEADROOM * steps))
-    chosen = {"max_steps": most} if most < pace.num_steps else {}
+    most = min(pace.num_steps, _HEADROOM * steps)
+    limit = {"max_steps": most} if most < pace.num_steps else {}
     epochs = pace.epochs_of(steps)
     facts = replace(loaded.facts, sizes=fit.sizes, has_time=True, epochs=epochs)
     until = monotonic() + pace.without_last_scores(60 * minutes - spent())
     deadline = Deadline(until, pace.seconds_per_step, pace.per_evaluation)
-    chosen = choose_defaults({**arguments.given, **chosen}, facts) | chosen
-    return arguments.changed(chosen), deadline
+    chosen = choose_defaults({**arguments.given, **limit}, facts)
+    return arguments.changed(chosen | limit), deadline
 
 
 def dry_run(arguments: RunArguments) -> None:
@@ -147,7 +147,8 @@ def dry_run(arguments: RunArguments) -> None:
     began, folder = monotonic(), Path(str(arguments.training.output_dir))
     arguments, loaded = load_data(arguments, directory=OutputDirectory(folder))
     loading, sizes = monotonic() - began, candidate_sizes(arguments, loaded)
-    logger.info(f"Timing the first steps{f' of up to {len(sizes)} models' * (len(sizes) > 1)}.")
+    models = f" of up to {len(sizes)} models" if len(sizes) > 1 else ""
+    logger.info(f"Timing the first steps{models}.")
     measure = cache(partial(measure_pace, arguments, loaded))
     full = measure(sizes[-1])
     if arguments.defaults:
@@ -155,8 +156,8 @@ def dry_run(arguments: RunArguments) -> None:
     seconds, told = loading + full.seconds_of(full.num_steps) + full.last_scores, set[str]()
     for minutes in sorted({*_MINUTES, arguments.model.minutes or _MINUTES[0]}):
         fit = fit_into(minutes, lambda: loading, sizes, measure)
-        fitting = fit.pace.describe(fit.steps)
-        fitting = fitting if fit.steps else "too short, for the scores at the end"
+        too_short = "too short, for the scores at the end"
+        fitting = fit.pace.describe(fit.steps) if fit.steps else too_short
         logger.info(f"--minutes {minutes:g}: {fitting}.")
         for level, sentence in fit.advice(loaded, loading, seconds):
             if sentence not in told:

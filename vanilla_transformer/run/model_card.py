@@ -203,7 +203,7 @@ def _training_procedure(plan: RunPlan, results: Mapping[str, float]) -> str:
     hardware = (
         f"{count} x {torch.cuda.get_device_name()}"
         if plan.training.device.type == "cuda"
-        else f"{count} CPU process{'es' * (count > 1)} (threads per process: "
+        else f"{count} CPU {'process' if count == 1 else 'processes'} (threads per process: "
         f"{torch.get_num_threads()})"
     )
     return (
@@ -217,7 +217,8 @@ def _training_procedure(plan: RunPlan, results: Mapping[str, float]) -> str:
 def _kind_of_model(plan: RunPlan, config: VanillaTransformerConfig) -> str:
     """Describes the norms, positions, network and optimizer of a model, in which models differ."""
     norms = "no norms" if config.norm_placement == "none" else f"{config.norm_placement}-norm"
-    network = f"{'gated ' * config.gated_ffn}{config.activation_function}"
-    network = "SwiGLU" if network == "gated silu" else network
+    network = config.activation_function
+    if config.gated_ffn:
+        network = "SwiGLU" if network == "silu" else f"gated {network}"
     positions = f"{config.position_embedding_type} positions"
     return f"{norms}, {positions}, {network}, trained with {plan.training.optim}"

@@ -162,7 +162,7 @@ class Pace:
         """Describes the length of a training of `steps` steps, and the sizes of its model."""
         config, epochs = self.plan.texts.config, self.epochs_of(steps)
         return (
-            f"{steps:,} step{'s' * (steps != 1)} of {self.seconds_per_step:.3g} seconds "
+            f"{steps:,} {'step' if steps == 1 else 'steps'} of {self.seconds_per_step:.3g} seconds "
             f"({epochs:.3g} epochs), "
             f"{config.encoder_layers}+{config.decoder_layers} layers of width {config.d_model}"
         )
@@ -180,10 +180,15 @@ def measure_pace(arguments: RunArguments, loaded: LoadedData, sizes: Sizes) -> P
         stack.callback(cast(Any, Logger).warning_once.cache_clear)
         chosen = choose_defaults(arguments.given, facts)
         arguments = arguments.changed(chosen, output_dir=folder, **_TIMING_OPTIONS)
-        directory = OutputDirectory(Path(folder))
-        texts = tokenizer_sample(some["train"], arguments.preparation.tokenizer_sample)
-        timed = replace(loaded, directory=directory, splits=some, sample=texts)
-        plan, timing = _time_sample(arguments, replace(timed, reports=(), shares=None))
+        timed = replace(
+            loaded,
+            directory=OutputDirectory(Path(folder)),
+            splits=some,
+            reports=(),
+            shares=None,
+            sample=tokenizer_sample(some["train"], arguments.preparation.tokenizer_sample),
+        )
+        plan, timing = _time_sample(arguments, timed)
     return Pace.of(plan, loaded.splits, some, timing)
 
 

@@ -80,10 +80,10 @@ def make_plan(arguments: RunArguments, loaded: LoadedData) -> RunPlan:
     training = arguments.training
     texts = compute_on_main_process(training, prepare_texts, arguments, loaded)
     positions = learned_positions(texts.config)
-    limits = [
-        min((n for n in (limit, positions) if n is not None), default=None)
-        for limit in (arguments.data.max_source_length, arguments.data.max_target_length)
-    ]
+
+    def capped(limit: int | None) -> int | None:
+        return min((n for n in (limit, positions) if n is not None), default=None)
+
     search = _plan_search(training, texts.config, texts.settings)
     attention = arguments.model.attn_implementation or default_attention(training)
     with torch.device("meta"):  # an impossible model fails now, not after minutes of encoding
@@ -95,8 +95,8 @@ def make_plan(arguments: RunArguments, loaded: LoadedData) -> RunPlan:
         checkpoint=loaded.directory.checkpoint,
         metrics=arguments.model.metrics,
         texts=texts,
-        max_source_length=limits[0],
-        max_target_length=limits[1],
+        max_source_length=capped(arguments.data.max_source_length),
+        max_target_length=capped(arguments.data.max_target_length),
         search=search,
         attention=attention,
         score_tokenizers={

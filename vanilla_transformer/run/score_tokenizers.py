@@ -29,8 +29,9 @@ def choose_score_tokenizers(
     def choose(group: tuple[str, str | None], references: list[list[str]]) -> list[str]:
         corpus, tag = group
         if chosen is None and tag is None and (tag := tag_of_texts(chain(*references))):
+            of_corpus = f" of {corpus}" if corpus else ""
             logger.warning_once(
-                f"The references{f' of {corpus}' * bool(corpus)} are mostly in the script of "
+                f"The references{of_corpus} are mostly in the script of "
                 f"{tag}: BLEU, TER and WER compare words of sacrebleu's tokenizer "
                 f"{score_tokenizer(tag)} (`bleu_tokenize` chooses another)."
             )

@@ -60,7 +60,9 @@ class ScoredTexts:
     def make_scorer(self, with_intervals: bool = False) -> GenerationMetrics:
         """Returns the `compute_metrics` of a Trainer for these texts."""
         languages = languages_of_rows(self.rows)
-        groups: list[Sequence[str]] = [[f"{a}-{b}" if a and b else "" for a, b in languages]]
+        groups: list[Sequence[str]] = [
+            [f"{source}-{target}" if source and target else "" for source, target in languages]
+        ]
         if self.plan.arguments.data.corpora and "corpus" in self.rows.column_names:
             groups.insert(0, list(self.rows["corpus"]))
         if TWIN in self.rows.column_names:
@@ -79,7 +81,7 @@ class ScoredTexts:
         """Scores the model of a training; each process translates a share with its whole model."""
         rank, world, count = trainer.args.process_index, trainer.args.world_size, len(self.rows)
         done = self.select(range(rank, count, world))._translate(trainer)
-        shares = gather_object([done]) if world > 1 else [done]
+        shares = gather_object([done]) if world > 1 else [done]  # in the order of the processes
         outputs = [shares[index % world][index // world] for index in range(count)]
         special = set(scorer.tokenizer.all_special_tokens)
         lengths = [sum(token not in special for token in output.tokens) for output in outputs]
