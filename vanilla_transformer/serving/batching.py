@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence, Sized
-from typing import Any
+from typing import Any, NamedTuple
 
 from vanilla_transformer.inference.job import Call
 from vanilla_transformer.serving.errors import ComputationError
@@ -36,6 +36,13 @@ class QueuedRequest:
             self.done.set_result(self.outputs)
         else:
             self.done.set_exception(ComputationError(error))
+
+
+class _QueuedSegment(NamedTuple):
+    """A segment that is not computed yet: its request, and its position there."""
+
+    request: QueuedRequest
+    position: int
 
 
 class Batcher:
@@ -109,38 +116,38 @@ class Batcher:
         while (batch := self._take_batch()) is not None:
             self._compute_batch(batch)
 
-    def _take_batch(self) -> list[tuple[QueuedRequest, int]] | None:
+    def _take_batch(self) -> list[_QueuedSegment] | None:
         """Waits for segments and takes a batch of them; None when the batcher is closed."""
         with self._changed:
             while not self._requests and not self._is_closed:
                 self._changed.wait()
             return None if self._is_closed else self._fill_batch()
 
-    def _fill_batch(self) -> list[tuple[QueuedRequest, int]]:
+    def _fill_batch(self) -> list[_QueuedSegment]:
         """Takes segments in turns from the requests that share the call of the first one."""
         call = self._requests[0].call
         turns = deque(request for request in self._requests if request.call == call)
-        batch: list[tuple[QueuedRequest, int]] = []
-        longest = 0
+        batch, longest = list[_QueuedSegment](), 0
         while turns:
             request = turns.popleft()
             longest = max(longest, len(request.segments[request.waiting[0]]))
             if batch and longest * (len(batch) + 1) > call.batch_tokens:
                 break
-            batch.append((request, request.waiting.popleft()))
+            batch.append(_QueuedSegment(request, request.waiting.popleft()))
             if request.waiting:
                 turns.append(request)
         in_batch = {id(request) for request, _ in batch}
         left = (request for request in self._requests if request.waiting)
-        # Requests of the batch go behind the others.
+        # Requests of the batch come after the others.
         self._requests = deque(sorted(left, key=lambda request: id(request) in in_batch))
         if self._requests:
             self._changed.notify()  # another thread can begin with the rest
         return batch
 
-    def _compute_batch(self, batch: list[tuple[QueuedRequest, int]]) -> None:
+    def _compute_batch(self, batch: list[_QueuedSegment]) -> None:
+        """Computes a batch; after an error, the segments of each request by themselves."""
         try:
-            self._compute_parts(batch)
+            self._compute_segments(batch)
         except Exception as error:
             requests = list({id(request): request for request, _ in batch}.values())
             if len(requests) == 1:
@@ -148,22 +155,22 @@ class Batcher:
                 requests[0].loop.call_soon_threadsafe(requests[0].finish, error)
                 return
             for request in requests:  # one of them has the error; the others have outputs
-                self._compute_batch([part for part in batch if part[0] is request])
+                self._compute_batch([each for each in batch if each.request is request])
 
-    def _compute_parts(self, batch: list[tuple[QueuedRequest, int]]) -> None:
-        segments = [request.segments[index] for request, index in batch]
+    def _compute_segments(self, batch: list[_QueuedSegment]) -> None:
+        segments = [request.segments[position] for request, position in batch]
         started = time.monotonic()
         try:
-            outputs = self._compute(segments, batch[0][0].call)
+            outputs = self._compute(segments, batch[0].request.call)
         finally:
             seconds = time.monotonic() - started
             self._metrics.segments.labels(self._model).observe(len(segments))
             self._metrics.batch_tokens.labels(self._model).observe(sum(map(len, segments)))
             self._metrics.batch_seconds.labels(self._model).observe(seconds)
         finished = []
-        with self._changed:  # several threads may compute parts of a request
-            for (request, index), output in zip(batch, outputs, strict=True):
-                request.outputs[index] = output
+        with self._changed:  # several threads may compute segments of a request
+            for (request, position), output in zip(batch, outputs, strict=True):
+                request.outputs[position] = output
                 request.unfinished -= 1
                 if not request.unfinished:
                     finished.append(request)

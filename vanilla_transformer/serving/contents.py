@@ -1,4 +1,4 @@
-"""The contents of a request behind one interface: texts, HTML pages, or a file."""
+"""The contents of a request with one interface: texts, HTML pages, or a file."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -66,7 +66,7 @@ class Contents(ABC, Generic[Item, Planned]):
     async def translate(
         self, request: Request, service: Service, source: str, target: str
     ) -> list[tuple[Row, Detected | None]]:
-        """Returns the answer to each item, and its language; a model is asked for each direction.
+        """Asks a model for each direction; returns the answer to each item, with its language.
 
         Args:
             source: Code of the source language; "auto": that of each item is detected.
@@ -82,12 +82,13 @@ class Contents(ABC, Generic[Item, Planned]):
             groups.setdefault(direction, []).append(index)
         rows: dict[int, Row] = {}
         for direction, indices in groups.items():
-            part, answer, pivot = self.part(indices, direction), None, Row()
+            part, answer = self.part(indices, direction), None
             if direction:
                 answer = await service.answer(request, direction, part.plan, part.options)
-                pivot = {"pivot": direction.pivot} if direction.pivot else pivot
             described = await asyncio.to_thread(part.describe, answer)
-            rows |= {index: row | pivot for index, row in zip(indices, described, strict=True)}
+            if direction and direction.pivot:
+                described = [row | {"pivot": direction.pivot} for row in described]
+            rows |= zip(indices, described, strict=True)
         return [(rows[index], language) for index, (_, language) in enumerate(found)]
 
     def _row(self, outputs: Sequence[str], is_complete: bool) -> Row:
@@ -101,6 +102,8 @@ class Contents(ABC, Generic[Item, Planned]):
 @dataclass(frozen=True)
 class PlainTexts(Contents[str, Job]):
     """Texts."""
+
+    tells_memory: bool = False  # whether answers have what the memory has for their texts
 
     def plan(
         self, translator: Translator, options: TranslateOptions, memories: list[Memory]
@@ -120,7 +123,9 @@ class PlainTexts(Contents[str, Job]):
             row["marks"] = [mark._asdict() for mark in best.marks]
         if self.options.scores:
             row["quality"], row["doubts"] = best.quality, best.doubts
-        return row | {"fromMemory": best.from_memory and asdict(best.from_memory)}
+        if self.tells_memory:
+            row["fromMemory"] = best.from_memory and asdict(best.from_memory)
+        return row
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,8 @@ class Pages(Contents[FileTemplate, MarkedJob]):
     def describe(self, answer: Answer[MarkedJob] | None) -> list[Row]:
         """As for `Contents`. A page is cut off if one of its texts is."""
         if answer is None:
-            return [self._row([page.join([None] * len(page.texts))], True) for page in self.items]
+            unchanged = [page.join([None] * len(page.texts)) for page in self.items]
+            return [self._row([page], is_complete=True) for page in unchanged]
         rows, rows_of_pages, begin = answer.rows, [], 0
         written = [
             answer.planned.place_tags([outputs[rank] for outputs in rows])

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from vanilla_transformer.serving.monitoring import log_event
+from vanilla_transformer.serving.monitoring import log_event, record_of
 
 CLIENT_GONE = 499
 """Status in the logs and metrics of a request whose client went away; nobody receives it."""
@@ -55,8 +55,8 @@ def add_error_answers(app: FastAPI) -> None:
 
     @app.exception_handler(ComputationError)
     async def answer_computation_error(request: Request, error: ComputationError) -> JSONResponse:
-        record = request.scope["state"]["record"]
-        log_event("computation failed", logging.ERROR, id=record.request_id, exception=error)
+        request_id = record_of(request).request_id
+        log_event("computation failed", logging.ERROR, id=request_id, exception=error)
         return JSONResponse({"error": "The model failed to compute this request."}, 500)
 
     @app.exception_handler(Exception)

@@ -75,15 +75,13 @@ async def translate(request: Request) -> JSONResponse:
     if fields.format == "html":
         contents = await asyncio.to_thread(Pages.read, texts, options)
     else:
-        contents = PlainTexts(texts, replace(options, marks=fields.marks, scores=fields.quality))
+        options = replace(options, marks=fields.marks, scores=fields.quality)
+        contents = PlainTexts(texts, options, service.memory is not None)
     work = contents.translate(request, service, fields.source, fields.target)
-    rows = []
-    for row, language in await service.finish_in_time(request, work):
-        if service.memory is None:
-            row.pop("fromMemory", None)
-        if language:
-            row["detectedLanguage"] = _describe(*language)
-        rows.append(row)
+    rows = [
+        {**row, "detectedLanguage": _describe(*language)} if language else row
+        for row, language in await service.finish_in_time(request, work)
+    ]
     if not isinstance(fields.q, list):
         return JSONResponse(rows[0])
     # The answer to a list has a list for each field, as LibreTranslate's has.

@@ -24,7 +24,7 @@ class StoredMemory:
     def __init__(self, path: str) -> None:
         self._path, self._lock = Path(path), Lock()
         self._memories: defaultdict[tuple[str, ...], Memory] = defaultdict(Memory)
-        self._position = self._line = 0
+        self._position = self._line = 0  # after the bytes and lines that have been read
         with self._open_at_end():  # makes the file, or ends its last line
             pass
         self._file = ChangingFile(path)
@@ -51,7 +51,7 @@ class StoredMemory:
 
     @contextmanager
     def _open_at_end(self) -> Iterator[BinaryIO]:
-        """Opens the file behind its last complete line, which may lack its line break."""
+        """Opens the file after its last complete line, which may lack its line break."""
         self._path.touch()
         with FileLock(f"{self._path}.lock"), self._path.open("r+b") as file:
             if file.seek(0, os.SEEK_END):  # an empty file cannot be mapped

@@ -45,19 +45,23 @@ class ServedDirection:
         needed = TranslateOptions(
             source_language=source, target_language=target, marks=True, scores=options.scores
         )
-        half = await self.model.compute(plan, needed, memories, job_to_pivot)
-        job, outputs = job_of(half.planned), [row[0] for row in half.rows]
+        to_pivot = await self.model.compute(plan, needed, memories, job_to_pivot)
+        job, outputs = job_of(to_pivot.planned), [row[0] for row in to_pivot.rows]
 
         def plan_further(translator: Translator, options: TranslateOptions, _: list[Memory]) -> Job:
             return plan_from_pivot(translator, options, job_to_pivot(job), outputs)
 
-        whole = await self.further.compute(plan_further, options, [])
+        from_pivot = await self.further.compute(plan_further, options, [])
         rows = [
             [combine_translations(text.text, first, second) for second in row]
-            for text, first, row in zip(job.texts, outputs, whole.rows, strict=True)
+            for text, first, row in zip(job.texts, outputs, from_pivot.rows, strict=True)
         ]
-        seconds = half.seconds + whole.seconds
-        return Answer(half.planned, rows, half.tokens + whole.tokens, seconds)
+        return Answer(
+            to_pivot.planned,
+            rows,
+            tokens=to_pivot.tokens + from_pivot.tokens,
+            seconds=to_pivot.seconds + from_pivot.seconds,
+        )
 
 
 class Models:
@@ -120,7 +124,7 @@ class Models:
             return directions[codes]
         source, target = codes
         offered = "; ".join(f"source={first} target={second}" for first, second in directions)
-        sources, targets = ({each[side] for each in directions} for side in (0, 1))
+        sources, targets = map(set, zip(*directions, strict=True))
         if source in targets - sources:
             message = f"{source} is offered as a target only"
         elif source in sources and target in targets:
@@ -165,7 +169,7 @@ def _served_codes(
 
     A language that is not given is the only one that is served with the other, or `ANY`.
     """
-    sources, targets = ([codes[side] for codes in served] for side in (0, 1))
+    sources, targets = map(list, zip(*served, strict=True))
     if source is None:
         wanted = _closest_code(target, targets)
         sources = [first for first, second in served if second == wanted] or sources

@@ -5,9 +5,11 @@ import logging
 import sys
 import time
 import traceback
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from fastapi import Request
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -87,6 +89,21 @@ def set_up_logs(level: str) -> None:
     for name in (*libraries, "vanilla_transformer"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [], True
+
+
+@dataclass
+class Record:
+    """The record of a request for its line in the log. Handlers add to `fields`."""
+
+    request_id: str  # `X-Request-ID` of the request, or a new one
+    fields: dict[str, Any] = field(default_factory=dict)  # such as the number of characters
+    status: int | None = None  # of the answer; None until it begins
+
+
+def record_of(request: Request) -> Record:
+    """Returns the record of a request, which `RequestLog` has made."""
+    record: Record = request.scope["state"]["record"]
+    return record
 
 
 class Metrics:

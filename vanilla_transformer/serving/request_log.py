@@ -5,11 +5,10 @@ import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from vanilla_transformer.serving.errors import CLIENT_GONE
-from vanilla_transformer.serving.monitoring import Metrics, log_event
+from vanilla_transformer.serving.monitoring import Metrics, Record, log_event
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -18,15 +17,6 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 _REQUEST_ID = re.compile(rb"[\w.-]{1,64}")
 _QUIET = ("/health", "/ready", "/metrics")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-
-
-@dataclass
-class Record:
-    """The record of a request for its line in the log. Handlers add to `fields`."""
-
-    request_id: str  # `X-Request-ID` of the request, or a new one
-    fields: dict[str, Any] = field(default_factory=dict)  # such as the number of characters
-    status: int | None = None  # of the answer; None until it begins
 
 
 class RequestLog:

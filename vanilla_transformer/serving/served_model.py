@@ -47,9 +47,10 @@ class ServedModel:
     def __init__(
         self, entry: ModelEntry, translators: Translators, settings: Settings, metrics: Metrics
     ) -> None:
-        self.entry, self.limits, self._translators = entry, settings.limits, translators
-        self.description = described_on_card(entry.path)
-        self._metrics, self._computation, self._accepted = metrics, settings.computation, 0
+        self.entry, self.description = entry, described_on_card(entry.path)
+        self.limits, self._computation = settings.limits, settings.computation
+        self._translators, self._metrics = translators, metrics
+        self._accepted = 0  # number of requests without an answer
         self.directions = self._directions()
         metrics.queued.labels(entry.name).set_function(lambda: self._accepted)
         # With two threads, a long document does not hold up the next request.

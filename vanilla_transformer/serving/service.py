@@ -14,7 +14,7 @@ from vanilla_transformer.serving.errors import CLIENT_GONE, RequestError, check_
 from vanilla_transformer.serving.glossaries import Glossaries
 from vanilla_transformer.serving.memories import StoredMemory
 from vanilla_transformer.serving.models import Models, ServedDirection
-from vanilla_transformer.serving.monitoring import Metrics
+from vanilla_transformer.serving.monitoring import Metrics, record_of
 from vanilla_transformer.serving.served_model import Answer, Plan, Planned, job_of
 from vanilla_transformer.serving.settings import Settings
 from vanilla_transformer.serving.translated_files import TranslatedFiles
@@ -122,10 +122,10 @@ def service_of(request: Request) -> Service:
 
 def note_fields(request: Request, **fields: Any) -> None:
     """Adds facts to the log's line of a request."""
-    request.scope["state"]["record"].fields.update(fields)
+    record_of(request).fields.update(fields)
 
 
 def count_fields(request: Request, **counts: float) -> None:
     """Adds numbers to those in the log's line of a request, which may take several directions."""
-    fields = request.scope["state"]["record"].fields
-    note_fields(request, **{name: fields.get(name, 0) + count for name, count in counts.items()})
+    fields = record_of(request).fields
+    fields |= {name: fields.get(name, 0) + count for name, count in counts.items()}

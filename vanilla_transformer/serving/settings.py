@@ -34,9 +34,9 @@ def parse_model(word: str) -> ModelEntry:
     """Reads `SOURCE-TARGET=MODEL`, `SOURCE:TARGET=MODEL` or `MODEL`.
 
     Codes with a hyphen need the colon. A `MODEL` alone has the name of its directory. The direction
-    is this name, or the name of the directory behind a link, if it is a pair of codes such as
-    `en-de`. Otherwise the source is "any" and the target is the name, unless the model itself names
-    its languages.
+    is this name, or the name of the directory that a link leads to, if it is a pair of codes such
+    as `en-de`. Otherwise the source is "any" and the target is the name, unless the model itself
+    names its languages.
     """
     name, sign, path = word.partition("=")
     if not sign:

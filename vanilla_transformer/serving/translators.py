@@ -62,11 +62,11 @@ class LoadedModel:
             batcher.close(timeout)
 
 
-class _Slot:
-    """A slot in memory: the task that loads a translator, and the number of its requests."""
+class _CachedModel:
+    """The task that loads a model, and the number of requests that use it."""
 
     def __init__(self, loading: asyncio.Task[LoadedModel]) -> None:
-        self.loading, self.users, self.left = loading, 0, asyncio.Event()
+        self.loading, self.num_users, self.user_left = loading, 0, asyncio.Event()
 
 
 class Translators:
@@ -84,19 +84,19 @@ class Translators:
 
     def __init__(self, load: Callable[[str], Translator], most: int, metrics: Metrics) -> None:
         self._load, self._most, self._metrics = load, most, metrics
-        self._slots: dict[str, _Slot] = {}  # the least recently used one comes first
+        self._cached: dict[str, _CachedModel] = {}  # the least recently used one comes first
         self._turn = asyncio.Lock()
         # One thread loads all: memory that a thread frees is reused only by that thread.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loading")
 
     def loaded(self, path: str) -> LoadedModel | None:
         """Returns a translator, if it is in memory."""
-        slot = self._slots.get(path)
-        return slot.loading.result() if slot and slot.loading.done() else None
+        cached = self._cached.get(path)
+        return cached.loading.result() if cached and cached.loading.done() else None
 
     def close(self) -> None:
         """Ends the threads."""
-        for loaded in filter(None, map(self.loaded, self._slots)):
+        for loaded in filter(None, map(self.loaded, self._cached)):
             loaded.close(timeout=1)
         self._thread.shutdown(wait=False)
 
@@ -109,20 +109,20 @@ class Translators:
     @asynccontextmanager
     async def use(self, path: str) -> AsyncIterator[tuple[LoadedModel, float]]:
         """Yields a translator, which stays until the block ends, and the seconds of the wait."""
-        started, slot = time.perf_counter(), self._slots.pop(path, None)
-        slot = slot or _Slot(asyncio.create_task(self._load_in_turn(path)))
-        self._slots[path] = slot
-        slot.users += 1
+        started, cached = time.perf_counter(), self._cached.pop(path, None)
+        cached = cached or _CachedModel(asyncio.create_task(self._load_in_turn(path)))
+        self._cached[path] = cached
+        cached.num_users += 1
         try:
-            if slot.loading.done():
-                yield slot.loading.result(), 0.0
+            if cached.loading.done():
+                yield cached.loading.result(), 0.0
                 return
             with self._metrics.waiting.track_inprogress():
-                loaded = await asyncio.shield(slot.loading)  # other requests wait for it, too
+                loaded = await asyncio.shield(cached.loading)  # other requests wait for it, too
             yield loaded, time.perf_counter() - started
         finally:
-            slot.users -= 1
-            slot.left.set()
+            cached.num_users -= 1
+            cached.user_left.set()
 
     async def _load_in_turn(self, path: str) -> LoadedModel:
         """Loads a translator after those that are being loaded, and makes room for it."""
@@ -132,20 +132,20 @@ class Translators:
                 with self._metrics.loading.time():
                     return LoadedModel(await run_beside(self._thread, self._load, path))
         except Exception:
-            del self._slots[path]
+            del self._cached[path]
             raise
 
     async def _make_room(self) -> None:
         """Drops a translator if memory is full, after the requests that use it."""
-        ready = [path for path, slot in self._slots.items() if slot.loading.done()]
+        ready = [path for path, cached in self._cached.items() if cached.loading.done()]
         if len(ready) < self._most:
             return
         # `min` returns the first idle one, or else the first: the least recently used.
-        slot = self._slots.pop(min(ready, key=lambda path: self._slots[path].users > 0))
-        while slot.users:
-            slot.left.clear()
-            await slot.left.wait()
-        await run_beside(self._thread, slot.loading.result().close)
-        del slot  # or this frame would keep the translator alive
+        cached = self._cached.pop(min(ready, key=lambda path: self._cached[path].num_users > 0))
+        while cached.num_users:
+            cached.user_left.clear()
+            await cached.user_left.wait()
+        await run_beside(self._thread, cached.loading.result().close)
+        del cached  # or this frame would keep the translator alive
         # The parts of a translator refer to each other.
         await run_beside(self._thread, gc.collect)
