@@ -238,8 +238,7 @@ def _load_for_worker(work: _Work) -> Any:
     """Loads translator and memory of a worker; the next shards, and only theirs, use them too."""
     hide_bars_of_loading()
     translator = load_translator(work.options)
-    (direction,) = translator.directions(1, work.options.request)
-    load_memories(work.options, (direction.source, direction.target))
+    load_memories(work.options, translator)
     return translator
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from vanilla_transformer.command_line import option_of, usage_errors
 from vanilla_transformer.commands.files import check_languages, check_output, open_output
-from vanilla_transformer.commands.options import OutputFile
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.corpus_entries import SPLITS
 from vanilla_transformer.files.model_directory import check_model_directory
@@ -98,7 +97,7 @@ def check(options: Options) -> None:
     check_languages(options.models[0], data.source_language, data.target_language)
     read_from = {option_of(n): path for n, path in vars(data).items() if n.startswith(SPLITS)}
     read_from |= {f"file {path}": path for path in (*data.files, *options.translations)}
-    check_output(OutputFile(output=options.output, overwrite=options.overwrite), read_from)
+    check_output(options.output, options.overwrite, read_from)
 
 
 def run(options: Options) -> None:
@@ -114,10 +113,10 @@ def run(options: Options) -> None:
     disable_progress_bars()  # they call each split "train"
     several = len(options.models) > 1
     models: Any = options.models if several else options.models[0]
+    evaluate = partial(evaluate_model, calibrates=options.calibrate)
     # What cannot be written is told before the work.
     with open_output(options.output) if options.output else nullcontext() as report_file:
         with usage_errors(SearchError):
-            evaluate = partial(evaluate_model, calibrates=options.calibrate)
             evaluated: Any = (compare_models if several else evaluate)(
                 models,
                 options.data,
@@ -133,11 +132,9 @@ def run(options: Options) -> None:
         if options.json:
             print(json.dumps(report["scores"], indent=2, allow_nan=False), flush=True)
         else:
-            lines = (
-                describe_comparison(evaluated.scores)
-                if several
-                else describe_scores(report["scores"])
-            )
+            lines = describe_scores(report["scores"])
+            if several:
+                lines = describe_comparison(evaluated.scores)
             print(*lines, sep="\n", flush=True)
         if options.calibrate:
             print(evaluated.calibration, file=sys.stderr)

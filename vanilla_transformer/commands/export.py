@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vanilla_transformer.browser.runtime import find_runtime
 from vanilla_transformer.commands.files import check_output
-from vanilla_transformer.commands.options import ModelOptions, OutputFile
+from vanilla_transformer.commands.options import ModelOptions
 from vanilla_transformer.files.atomic_files import (
     check_output_directory,
     replaced_directory,
@@ -99,7 +99,7 @@ def check(options: Options) -> None:
     """Checks the paths."""
     check_model_directory(options.model)
     if options.to == "argos":
-        check_output(OutputFile(output=options.output_dir, overwrite=options.overwrite), {}, "OUT")
+        check_output(options.output_dir, options.overwrite, {}, "OUT")
     else:
         check_output_directory(options.output_dir, options.overwrite, [options.model])
     if options.to == "browser":

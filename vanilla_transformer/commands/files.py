@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from vanilla_transformer.command_line import usage_errors
-from vanilla_transformer.commands.options import OutputFile
 from vanilla_transformer.files.atomic_files import LOCK, replaced_file
 from vanilla_transformer.files.text_files import check_files, read_lines
 
@@ -52,15 +51,15 @@ def check_languages(
 
 
 def check_output(
-    file: OutputFile, read_from: Mapping[str, str | None], name: str = "--output"
+    path: str | None, overwrite: bool, read_from: Mapping[str, str | None], name: str = "--output"
 ) -> None:
     """Checks that an output can be written, and replaces nothing that was not meant.
 
     Args:
+        path: The file; None: standard output.
         read_from: Files that are read at the same time, by the options that name them.
         name: The option that the output is called in errors.
     """
-    path = file.output
     if not path:
         return
     if not os.path.isdir(folder := os.path.dirname(path) or "."):
@@ -72,7 +71,7 @@ def check_output(
     for option, source in read_from.items():
         if source and os.path.exists(source) and os.path.samefile(path, source):
             raise ValueError(f"`{name}` {path!r} is also the `{option}`: choose another file.")
-    if not file.overwrite:
+    if not overwrite:
         raise ValueError(f"`{name}` {path!r} exists: add --overwrite, or choose another file.")
 
 

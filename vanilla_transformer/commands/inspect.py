@@ -238,7 +238,7 @@ def check(view: tuple[Any, Any]) -> None:
         if Path(output).suffix.lower() not in PICTURES:
             listed = ", ".join(PICTURES)
             raise ValueError(f"`--output` {output!r} is no picture: end it with {listed}.")
-        check_output(options, {})
+        check_output(output, options.overwrite, {})
 
 
 def run(view: tuple[Any, Any]) -> None:

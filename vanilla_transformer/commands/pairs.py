@@ -19,7 +19,8 @@ def check(options: Any) -> None:
     check_files(files.source, files.target)
     languages = options.languages
     check_languages(options.model, languages.source_language, languages.target_language)
-    check_output(files, {"--source": files.source, "--target": files.target})
+    read_from = {"--source": files.source, "--target": files.target}
+    check_output(files.output, files.overwrite, read_from)
 
 
 def compute_pairs(options: Any, engine: str, method: str, describe: Callable[[Any], str]) -> None:

@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from vanilla_transformer.commands.translation import (
     load_translator,
     print_outputs,
     print_review,
+    read_memory,
 )
 from vanilla_transformer.files.atomic_files import explained_full_disk, replaced_file
 from vanilla_transformer.files.model_directory import check_model_directory
@@ -47,14 +47,14 @@ def check(options: Options) -> None:
         raise UsageError(f"{named!r} is a file: give it by --input (lines) or --document")
     missing = [path for path in request.memory if not os.path.exists(path)]
     if missing and not (options.lines or options.corpus.files or any(read_from.values())):
-        raise UsageError(f"{missing[0]!r} is no file: put texts behind `--`")
+        raise UsageError(f"{missing[0]!r} is no file: put texts after `--`")
     check_files(*read_from.values(), *options.corpus.files, *request.memory)
     check_files(files.previous, files.existing)
     check_glossary(request.glossary)
     given = request.source_language, request.target_language
     languages = check_languages(options.model, *given, options.lines)
-    if languages and not options.corpus.files:  # the workers of a corpus read the memory
-        load_memories(options, languages)
+    if languages and request.memory and not options.corpus.files:  # or else its workers read it
+        read_memory(tuple(request.memory), *languages)
     if files.document:
         from vanilla_transformer.documents.formats import reader_of
 
@@ -62,7 +62,7 @@ def check(options: Options) -> None:
     if options.corpus.files:
         check_shards(Path(files.output or ""))
     else:
-        check_output(files, read_from)
+        check_output(files.output, files.overwrite, read_from)
 
 
 def run(options: Options) -> None:
@@ -118,21 +118,19 @@ def _translate_document(options: Options, path: str) -> None:
     language = options.request.target_language or direction.target or "translated"
     output = files.output or str(file.with_suffix(f".{language}{file.suffix}"))
     if not files.output:
-        check_output(replace(files, output=output), {"--document": path})
+        check_output(output, files.overwrite, {"--document": path})
     if not document.texts:
         print(f"No text in {path} is to be translated.", file=sys.stderr)
     set_seed(options.computation.seed)
-    given = load_memories(options, (direction.source, direction.target))
+    given = load_memories(options, translator)
     planned = plan_document(translator, document, options.asked, [*memories, *given], former)
     translated = run_document(translator, document, planned, files.fuzzy_below or 0, progress=True)
     known = [marked for marked in translated.written if marked and marked.is_known]
     if known or former or given:
-        similar = sum(marked.is_doubtful for marked in known)
-        doubtful = f", {similar} of them from similar texts, marked as doubtful" * bool(similar)
-        print(
-            f"{len(known)} of {len(document.texts)} texts come from memory{doubtful}.",
-            file=sys.stderr,
-        )
+        told = f"{len(known)} of {len(document.texts)} texts come from memory"
+        if similar := sum(marked.is_doubtful for marked in known):
+            told += f", {similar} of them from similar texts, marked as doubtful"
+        print(f"{told}.", file=sys.stderr)
     if files.review is not None:
         locations = [f"{path}, {row.location}" for row in document.texts]
         texts = [text.marked.plain for text in document.texts]

@@ -191,16 +191,17 @@ class Options(ModelOptions):
 
 
 @lru_cache(maxsize=1)  # the shards of a corpus share it
-def _read_memory(paths: tuple[str, ...], source: str | None, target: str | None) -> "Memory":
-    from vanilla_transformer.documents.memory_files import read_memory
+def read_memory(paths: tuple[str, ...], source: str | None, target: str | None) -> "Memory":
+    """Reads former translations between two languages."""
+    from vanilla_transformer.documents import memory_files
 
-    return read_memory(paths, source, target)
+    return memory_files.read_memory(paths, source, target)
 
 
-def load_memories(options: Options, languages: tuple[str | None, str | None]) -> "list[Memory]":
-    """Reads the former translations."""
-    paths = tuple(options.request.memory)
-    return [_read_memory(paths, *languages)] if paths else []
+def load_memories(options: Options, translator: "Translator") -> "list[Memory]":
+    """Reads the former translations in the languages of the request."""
+    (direction,), paths = translator.directions(1, options.request), tuple(options.request.memory)
+    return [read_memory(paths, direction.source, direction.target)] if paths else []
 
 
 def load_translator(options: Options) -> "Translator":
@@ -251,8 +252,7 @@ def print_outputs(
 
     # A list or a file can be read a second time beside the outputs; a stream cannot.
     texts, sources = (lines, lines) if isinstance(lines, Sized) else tee(lines)
-    (direction,) = translator.directions(1, options.request)
-    memories = load_memories(options, (direction.source, direction.target))
+    memories = load_memories(options, translator)
     rows = translator.stream(texts, options.asked, memories, progress, name_text)
     reviewed = []
     for number, (outputs, source) in enumerate(zip(rows, sources, strict=True)):
@@ -288,7 +288,7 @@ def print_review(rows: Iterable[tuple[str, str, "Translation"]], percent: int) -
 
 
 def _output_line(output: "Translation") -> str:
-    """Returns a text, with its links behind it if there are any."""
+    """Returns a text, followed by its links if there are any."""
     links = output.alignment if output.word_alignment is None else output.word_alignment
     if links is None:
         return output.text

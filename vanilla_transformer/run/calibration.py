@@ -47,10 +47,7 @@ def calibrate(folder: str | Path, outputs: Sequence[Translation], rows: Dataset)
 def _outcomes_in_halves(
     outputs: Sequence[Translation], rows: Dataset
 ) -> tuple[tuple[list[Outcome], list[Outcome]], int]:
-    """Returns the outcomes of the outputs that were read, and the number of different ones.
-
-    The outcomes are in two halves; equal outputs are in one of them.
-    """
+    """Returns the outputs with features in two halves, equal ones in one, and how many differ."""
     halves: tuple[list[Outcome], list[Outcome]] = ([], [])
     rank_of: dict[str, int] = {}
     metric = make_metric("chrf", "13a")

@@ -24,52 +24,34 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True)
 class PairTest:
-    """The paired bootstrap test of two models in one metric.
-
-    Attributes:
-        models: The names of both.
-        difference: Score of the second model minus that of the first; None: it is not finite.
-    """
+    """The paired bootstrap test of two models in one metric."""
 
     models: list[str]
-    difference: float | None
+    difference: float | None  # second score minus first score; None: it is not finite
     p_value: float
 
 
 @dataclass(frozen=True)
 class MetricComparison:
-    """The scores of several models in one metric, and the tests of each two of them.
+    """The scores of several models in one metric, and the tests of each two of them."""
 
-    Attributes:
-        models: For each model its score, under the name of the metric, and the ends of the 95%
-            "interval" of the score.
-        signature: sacrebleu's signature of the metric.
-        better: Which scores are better, "higher" or "lower" ones.
-    """
-
-    models: dict[str, dict[str, Any]]
+    models: dict[str, dict[str, Any]]  # the score by the name of the metric, and its 95% "interval"
     pairs: list[PairTest]
-    signature: str
-    better: str
+    signature: str  # sacrebleu's
+    better: str  # "higher" or "lower" scores
 
 
 @dataclass(frozen=True)
 class ModelComparison:
-    """The outputs of several models for the same texts, their scores and their differences.
-
-    Attributes:
-        scores: The comparison in each metric.
-        text_scores: The score of each output by itself, in `text_metric`.
-        text_metric: The first metric in which a model has another score than the worst possible.
-    """
+    """The outputs of several models for the same texts, their scores and their differences."""
 
     models: list[str]
     sources: list[str]
     references: list[list[str]]
     predictions: dict[str, list[str]]
-    scores: dict[str, MetricComparison]
-    text_scores: dict[str, list[float]]
-    text_metric: str
+    scores: dict[str, MetricComparison]  # by the name of the metric
+    text_scores: dict[str, list[float]]  # of each output by itself, in `text_metric`
+    text_metric: str  # the first in which a model has another score than the worst possible one
 
 
 def compare_outputs(
@@ -128,8 +110,7 @@ def describe_comparison(scores: Mapping[str, MetricComparison]) -> Iterator[str]
         for name, values in compared.models.items():
             yield f"  {name}: {score_with_interval(values[metric], values['interval'])}"
         for test in compared.pairs:
-            is_significant = test.p_value < SIGNIFICANT
-            answer = "significant" if is_significant else "no significant difference"
+            answer = "significant" if test.p_value < SIGNIFICANT else "no significant difference"
             yield f"  {' and '.join(test.models)}: {answer} (p = {test.p_value:.3f})"
 
 

@@ -180,15 +180,10 @@ def measure_pace(arguments: RunArguments, loaded: LoadedData, sizes: Sizes) -> P
         stack.callback(cast(Any, Logger).warning_once.cache_clear)
         chosen = choose_defaults(arguments.given, facts)
         arguments = arguments.changed(chosen, output_dir=folder, **_TIMING_OPTIONS)
-        timed = replace(
-            loaded,
-            directory=OutputDirectory(Path(folder)),
-            splits=some,
-            reports=(),
-            shares=None,
-            sample=tokenizer_sample(some["train"], arguments.preparation.tokenizer_sample),
-        )
-        plan, timing = _time_sample(arguments, timed)
+        directory = OutputDirectory(Path(folder))
+        texts = tokenizer_sample(some["train"], arguments.preparation.tokenizer_sample)
+        timed = replace(loaded, directory=directory, splits=some, sample=texts)
+        plan, timing = _time_sample(arguments, replace(timed, reports=(), shares=None))
     return Pace.of(plan, loaded.splits, some, timing)
 
 

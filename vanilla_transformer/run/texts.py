@@ -96,15 +96,13 @@ def _spelt_by_model(direction: Row, tokenizer: Any, init_from: str) -> Row:
     Raises:
         ValueError: If the model lacks the target, and no tag asks for it.
     """
-    source, target, tag = direction
-    _, targets = languages_of_model(tokenizer)
+    (source, target, tag), (_, targets) = direction, languages_of_model(tokenizer)
     if tag or not targets:
         return direction
     if (spelt := closest_tag(target, targets)) is None:
         raise ValueError(
             f"The model in {init_from!r} has no target language {target!r}: it knows "
-            f"{', '.join(sorted(targets))}. A tag before each source can teach it another one "
-            "(docs/languages.md)."
+            f"{', '.join(sorted(targets))}. A tag can teach it another one (docs/languages.md)."
         )
     return source, spelt, tag
 

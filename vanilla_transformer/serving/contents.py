@@ -49,10 +49,6 @@ class Contents(ABC, Generic[Item, Planned]):
         """The number of outputs for each text."""
         return self.options.n_best or 1
 
-    def part(self, indices: Sequence[int], direction: ServedDirection | None) -> Self:
-        """Returns some of the items with their direction."""
-        return replace(self, items=[self.items[n] for n in indices], direction=direction)
-
     @abstractmethod
     def plan(
         self, translator: Translator, options: TranslateOptions, memories: list[Memory]
@@ -82,7 +78,8 @@ class Contents(ABC, Generic[Item, Planned]):
             groups.setdefault(direction, []).append(index)
         rows: dict[int, Row] = {}
         for direction, indices in groups.items():
-            part, answer = self.part(indices, direction), None
+            items, answer = [self.items[index] for index in indices], None
+            part = replace(self, items=items, direction=direction)
             if direction:
                 answer = await service.answer(request, direction, part.plan, part.options)
             described = await asyncio.to_thread(part.describe, answer)

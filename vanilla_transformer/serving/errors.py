@@ -70,19 +70,13 @@ def check_limit(value: int | None, most: int, name: str, sentence: str = _TEXT_L
         raise RequestError(400, sentence.format(name=name, value=value, most=most))
 
 
-def shorten(value: object, most: int = 80) -> str:
-    """Returns a value as JSON for a message, cut where it is long."""
-    text = json.dumps(value, default=str)
-    return text if len(text) <= most else f"{text[:most]}..."
-
-
 def _describe_problem(error: FieldsError) -> str:
     """Names one wrong field, its value, and the values that it takes."""
     problems = error.problems
     for problem in problems:
         unknown = problem["loc"][-1:] or (problem["input"],)  # a name that is not Unicode
         if problem["type"] == "extra_forbidden" or not problem["loc"]:
-            return f"Unknown field {shorten(unknown[0])}: use {', '.join(error.allowed)}."
+            return f"Unknown field {_shorten(unknown[0])}: use {', '.join(error.allowed)}."
     # Of the types that a field may have, the one that fits best fails deepest in the value.
     field = problems[0]["loc"][0]
     tried = [problem for problem in problems if problem["loc"][0] == field]
@@ -90,4 +84,10 @@ def _describe_problem(error: FieldsError) -> str:
     if problem["type"] == "missing":
         return f"Invalid request: missing {field} parameter"
     place = "".join(f"[{step}]" for step in problem["loc"] if isinstance(step, int))
-    return f"`{field}{place}` is {shorten(problem['input'])}: {problem['msg']}."
+    return f"`{field}{place}` is {_shorten(problem['input'])}: {problem['msg']}."
+
+
+def _shorten(value: object) -> str:
+    """Returns a value as JSON for a message, cut where it is long."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 80 else f"{text[:80]}..."

@@ -56,12 +56,8 @@ class ServedDirection:
             [combine_translations(text.text, first, second) for second in row]
             for text, first, row in zip(job.texts, outputs, from_pivot.rows, strict=True)
         ]
-        return Answer(
-            to_pivot.planned,
-            rows,
-            tokens=to_pivot.tokens + from_pivot.tokens,
-            seconds=to_pivot.seconds + from_pivot.seconds,
-        )
+        seconds = to_pivot.seconds + from_pivot.seconds
+        return Answer(to_pivot.planned, rows, to_pivot.tokens + from_pivot.tokens, seconds)
 
 
 class Models:
@@ -147,12 +143,6 @@ class Models:
             raise RequestError(400, f"{target[:35]} is not supported")  # as for any source
         detected = detect_sources(texts, sources, target)
         return [(self.directions.get((found.code, target)), found) for found in detected]
-
-    def problems(self) -> list[str]:
-        """Lists the full queues."""
-        return [
-            f"the queue of {name} is full" for name, model in self.by_name.items() if model.is_full
-        ]
 
     def close(self) -> None:
         """Ends the threads of all models."""

@@ -99,6 +99,11 @@ class Record:
     fields: dict[str, Any] = field(default_factory=dict)  # such as the number of characters
     status: int | None = None  # of the answer; None until it begins
 
+    def count(self, **numbers: float) -> None:
+        """Adds numbers to the fields of these names; a request may take several directions."""
+        for name, number in numbers.items():
+            self.fields[name] = self.fields.get(name, 0) + number
+
 
 def record_of(request: Request) -> Record:
     """Returns the record of a request, which `RequestLog` has made."""

@@ -103,10 +103,10 @@ async def health() -> JSONResponse:
 @status_routes.get("/ready", summary="Answers with 200 if the server takes requests, else 503.")
 async def ready(request: Request) -> JSONResponse:
     """Answers with the reasons why no further request should come, or with the models."""
-    models = service_of(request).models
-    if problems := models.problems():
-        return JSONResponse({"error": "; ".join(problems)}, 503, {"Retry-After": "1"})
-    return JSONResponse({"status": "ready", "models": list(models.by_name)})
+    models = service_of(request).models.by_name
+    if full := [f"the queue of {name} is full" for name, model in models.items() if model.is_full]:
+        return JSONResponse({"error": "; ".join(full)}, 503, {"Retry-After": "1"})
+    return JSONResponse({"status": "ready", "models": list(models)})
 
 
 @status_routes.get("/metrics", summary="Counters in Prometheus's text format.")

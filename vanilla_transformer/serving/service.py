@@ -55,7 +55,7 @@ class Service:
         # All are compared, so that the time reveals nothing.
         equal = [hmac.compare_digest(known.encode(), given) for known in keys]
         if any(equal):
-            note_fields(request, key=equal.index(True) + 1)
+            record_of(request).fields["key"] = equal.index(True) + 1
         elif key:
             raise RequestError(403, "Invalid API key")
         else:
@@ -76,13 +76,14 @@ class Service:
         memories = []
         if self.memory is not None:  # a thread reads the corrections that other servers have added
             memories.append(await asyncio.to_thread(self.memory.of, *direction.codes))
-        note_fields(request, model=direction.model.entry.name)
+        record = record_of(request)
+        record.fields["model"] = direction.model.entry.name
         answer = await direction.compute(plan, options, memories)
         texts = job_of(answer.planned).texts
         characters = sum(len(text) for text, *_ in texts)
-        count_fields(request, texts=len(texts), characters=characters, tokens=answer.tokens)
+        record.count(texts=len(texts), characters=characters, tokens=answer.tokens)
         if answer.seconds:
-            count_fields(request, loading=round(answer.seconds, 3))
+            record.count(loading=round(answer.seconds, 3))
         return answer
 
     def check_size(self, texts: list[str]) -> None:
@@ -118,14 +119,3 @@ def service_of(request: Request) -> Service:
     """Returns the server that a request has come to."""
     service: Service = request.app.state.service
     return service
-
-
-def note_fields(request: Request, **fields: Any) -> None:
-    """Adds facts to the log's line of a request."""
-    record_of(request).fields.update(fields)
-
-
-def count_fields(request: Request, **counts: float) -> None:
-    """Adds numbers to those in the log's line of a request, which may take several directions."""
-    fields = record_of(request).fields
-    fields |= {name: fields.get(name, 0) + count for name, count in counts.items()}
