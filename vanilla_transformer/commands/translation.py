@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import tee
@@ -243,8 +243,6 @@ def print_outputs(
         file: Where the lines are from.
         first: The number of the first of them there, from 0.
     """
-    from vanilla_transformer.files.file_contents import without_infinities
-
     files, before = options.files, "" if file is None else f"{file}, "
 
     def name_text(number: int) -> str:
@@ -258,18 +256,26 @@ def print_outputs(
     for number, (outputs, source) in enumerate(zip(rows, sources, strict=True)):
         if files.review:
             reviewed.append((name_text(number), source, outputs[0]))
-        if files.json:
-            content = {"source": source, "outputs": list(map(_output_fields, outputs))}
-            print(json.dumps(without_infinities(content), ensure_ascii=False), file=stream)
-            continue
-        for output in outputs:
-            cells = [source, _output_line(output)]
-            if files.quality:  # a blank text has none
-                cells.append("" if output.quality is None else f"{output.quality:.0f}")
-            line = "\t".join(map(as_cell, cells)) if files.tsv else on_one_line(cells[1])
-            print(line, file=stream)  # some models can generate line breaks
+        for line in _lines_of(source, outputs, files):
+            print(line, file=stream)
     if files.review:
         print_review(reviewed, files.review)
+
+
+def _lines_of(source: str, outputs: "Sequence[Translation]", files: Files) -> Iterator[str]:
+    """Yields one line of JSON for a text, or a line for each of its outputs."""
+    from vanilla_transformer.files.file_contents import without_infinities
+
+    if files.json:
+        content = {"source": source, "outputs": list(map(_output_fields, outputs))}
+        yield json.dumps(without_infinities(content), ensure_ascii=False)
+        return
+    for output in outputs:
+        cells = [source, _output_line(output)]
+        if files.quality:  # a blank text has none
+            cells.append("" if output.quality is None else f"{output.quality:.0f}")
+        # Some models can generate line breaks.
+        yield "\t".join(map(as_cell, cells)) if files.tsv else on_one_line(cells[1])
 
 
 def print_review(rows: Iterable[tuple[str, str, "Translation"]], percent: int) -> None:
