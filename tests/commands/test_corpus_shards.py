@@ -106,15 +106,22 @@ def test_workers_that_fail_or_die_cost_no_other_shard(words, make_cluster, tmp_p
 
 
 def test_a_memory_is_read_by_workers_alone_before_the_first_shard(words, make_cluster, tmp_path):
-    (tmp_path / "bad.tsv").write_text("a source without a tab\n")
-    words += ["--memory", str(tmp_path / "bad.tsv")]
+    memory = tmp_path / "bad.tsv"
+    memory.write_text("a source without a tab\n")
+    words += ["--memory", str(memory)]
     named = ["model_cards/program-texts", *words[1:], "--target-language", "de"]
     subcommand.check(parse("translate", named))
     with make_cluster(n_workers=1, processes=False) as cluster:
         words += ["--scheduler", cluster.scheduler_address]
         with pytest.raises(ValueError, match=r"bad\.tsv, line 1"):
             translate(words)
-    assert not shards(tmp_path / "out")
+        assert not shards(tmp_path / "out")
+        for answer in ("eine erste", "eine andere"):  # in the same worker
+            memory.write_text(f"a child .\t{answer}\n")
+            translate([*words, "--output", str(tmp_path / answer)])
+            assert any(answer in content for content in shards(tmp_path / answer).values())
+        translate(words)  # the mended command
+    assert len(shards(tmp_path / "out")) == 5
 
 
 def test_a_directory_is_made_from_one_corpus_and_model(words, make_cluster, tmp_path):

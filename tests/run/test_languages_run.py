@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 from made_up_language import NOUNS, VERBS, arguments, main
@@ -10,6 +11,7 @@ from transformers import AutoTokenizer
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.model.directions import record_directions, recorded_directions
+from vanilla_transformer.run import texts
 
 
 def entries(corpus, languages, tags=(None, None)):
@@ -91,3 +93,24 @@ def test_a_saved_model_learns_a_further_language_by_a_tag_alone(trained, corpus,
     main([*words, "--target_language", "de-AT"])  # a spelling of the one that it has
     out = AutoTokenizer.from_pretrained(tmp_path / "out")
     assert recorded_directions(out) == [("en", "de", "")]
+
+
+def test_a_tag_names_the_language_that_a_saved_model_has_or_a_further_one():
+    codes = [">>deu<<", ">>ita<<"]
+    marian = SimpleNamespace(init_kwargs={}, get_added_vocab=dict, supported_language_codes=codes)
+    spelt = texts.spelt_by_model(("en", "it", ">>ita<<"), marian, "model")
+    assert spelt == ("en", "ita", ">>ita<<")
+    assert texts.spelt_by_model(("en", "eo", "<2eo>"), marian, "model") == ("en", "eo", "<2eo>")
+
+
+def test_a_run_with_the_tokenizer_of_another_language_is_resumed(trained, corpus, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(trained)
+    record_directions(tokenizer, [("en", "de", "")])
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    options = {"source_language": "en", "target_language": "it", "max_steps": 2, "save_steps": 1}
+    words = arguments(corpus, tmp_path / "out", "train", **options)
+    place = words.index("--tokenizer_kind")
+    words[place : place + 2] = ["--tokenizer_name_or_path", str(tmp_path / "tokenizer")]
+    main(words)
+    shutil.rmtree(tmp_path / "out" / "checkpoint-2")
+    main([*words, "--resume_from_checkpoint", "True"])

@@ -28,6 +28,7 @@ from vanilla_transformer.commands.translation import (
     load_memories,
     load_translator,
     print_outputs,
+    read_memory,
 )
 from vanilla_transformer.files.atomic_files import write_atomic
 from vanilla_transformer.files.directory_lock import locked_directory
@@ -121,7 +122,7 @@ def _shard_directory(folder: Path, identity: Mapping[str, Any]) -> Iterator[None
     with locked_directory(folder, is_main=True):
         folder.mkdir(parents=True, exist_ok=True)
         manifest, wanted = folder / MANIFEST, json.loads(json.dumps(identity))
-        if manifest.exists():
+        if manifest.exists() and any(folder.glob("[0-9]*")):  # or else no shard was made
             known = read_object(manifest)
             names = sorted(n for n in {*known, *wanted} if known.get(n) != wanted.get(n))
             if names:
@@ -237,6 +238,7 @@ def _connected_client(options: Options) -> Iterator[Any]:
 def _load_for_worker(work: _Work) -> Any:
     """Loads translator and memory of a worker; the next shards, and only theirs, use them too."""
     hide_bars_of_loading()
+    read_memory.cache_clear()  # the files of another corpus may have changed
     translator = load_translator(work.options)
     load_memories(work.options, translator)
     return translator

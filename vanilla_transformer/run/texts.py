@@ -28,6 +28,7 @@ from vanilla_transformer.model.directions import (
     languages_of_model,
     possible_tags,
     record_directions,
+    recorded_directions,
     with_first_token,
 )
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, TERM_TOKENS
@@ -70,8 +71,11 @@ def prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
         added_tokens.append(MEMORY_TOKEN)
     tokenizer = _make_tokenizer(arguments, loaded, added_tokens, share > 0)
     directions = directions_of(splits["train"], possible_tags(tokenizer))
-    if init_from is not None:
-        directions = [_spelt_by_model(row, tokenizer, init_from) for row in directions]
+    has_own_tokenizer = (
+        arguments.model.model_name_or_path or not arguments.tokenizer.tokenizer_name_or_path
+    )
+    if init_from is not None and has_own_tokenizer:
+        directions = [spelt_by_model(row, tokenizer, init_from) for row in directions]
     record_directions(tokenizer, directions, tags)
     if arguments.data.memory != "none" and MEMORY_TOKEN in tokenizer.get_vocab():
         splits["train"] = annotate_memory(splits["train"], tags, num_proc)
@@ -90,15 +94,17 @@ def prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
     return RunTexts(splits, loaded.splits["train"][0]["source"], tokenizer, config, settings)
 
 
-def _spelt_by_model(direction: Row, tokenizer: Any, init_from: str) -> Row:
+def spelt_by_model(direction: Row, tokenizer: Any, init_from: str) -> Row:
     """Returns a direction of the data with its target as the saved model spells it.
 
     Raises:
         ValueError: If the model lacks the target, and no tag asks for it.
     """
     (source, target, tag), (_, targets) = direction, languages_of_model(tokenizer)
-    if tag or not targets:
-        return direction
+    if tag or not targets or language_tokens(tokenizer):
+        rows = recorded_directions(tokenizer)
+        code_of = {known: code for any_source, code, known in rows if any_source is None}
+        return source, code_of.get(tag, target), tag
     if (spelt := closest_tag(target, targets)) is None:
         raise ValueError(
             f"The model in {init_from!r} has no target language {target!r}: it knows "
