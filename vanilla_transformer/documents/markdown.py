@@ -209,7 +209,8 @@ def _texts_of(lines: Sequence[tuple[int, str]]) -> Iterator[list[tuple[int, str]
 def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> list[Item]:
     """Returns the texts of a block, and its markup as tags; nothing if it is not understood.
 
-    `prefixes` stand before its lines, such as the "> " of a quotation.
+    Args:
+        prefixes: What stands before each of its lines, such as the "> " of a quotation.
     """
     items: list[Item] = []
     position, line, labels = 0, 0, list[int]()

@@ -88,9 +88,10 @@ def _join(output: MarkedText, write: Callable[[str], str]) -> str:
             written += write(part)
             continue
         next_sign = (behind.text if isinstance(behind, Tag) else behind)[:1]
-        has_opening, has_closing = part.text[:1] in "*_~", part.text[-1:] in "*_~"
+        may_open = part.text[:1] in "*_~" and part.kind != "end"
+        may_close = part.text[-1:] in "*_~" and part.kind != "begin"
         inner = part.text.strip("*_~")  # of code in emphasis, which is one tag
-        if has_opening and part.kind != "end":
+        if may_open:
             has_ended = isinstance(last, Tag) and last.kind != "begin"
             would_join = has_ended and written[-1] == part.text[0]
             if would_join or _needs_space(part.text, inner or next_sign, written):
@@ -98,11 +99,7 @@ def _join(output: MarkedText, write: Callable[[str], str]) -> str:
         written += " " if written[-1:] == part.text[:1] == "`" else ""  # two codes would be one
         written += part.text
         before = inner or written[: -len(part.text)]
-        if (
-            has_closing
-            and part.kind != "begin"
-            and _needs_space(part.text, before[::-1], next_sign)
-        ):
+        if may_close and _needs_space(part.text, before[::-1], next_sign):
             written += " "
     return written
 

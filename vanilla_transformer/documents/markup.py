@@ -79,13 +79,9 @@ def _tree(marked: MarkedText) -> _Node:
         else:
             node = _Node([index], tag.position, tag.position)
         siblings = stack[-1].children
-        if (
-            siblings
-            and not node.closing
-            and not siblings[-1].closing
-            and siblings[-1].end == node.begin
-        ):
-            siblings[-1].opening += node.opening
+        last = siblings[-1] if siblings else None
+        if last and not (last.closing or node.closing) and last.end == node.begin:
+            last.opening += node.opening
         else:
             siblings.append(node)
     return stack[0]

@@ -28,9 +28,9 @@ def read_memory(
         source: The language of the sources, which a `.tmx` needs, as it needs `target`.
         without: Sources and targets of pairs that do not count.
     """
-    scored = [Pair(*texts) for texts in without]
-    scored += [*map(pair_without_accelerators, scored)]
-    left_out = {tuple(map(normalized, pair[:2])) for pair in scored}
+    excluded = [Pair(*texts) for texts in without]
+    excluded += [*map(pair_without_accelerators, excluded)]
+    left_out = {tuple(map(normalized, pair[:2])) for pair in excluded}
     pairs = (pair for path in paths for pair in _read(path, source, target))
     return Memory(pair for pair in pairs if tuple(map(normalized, pair[:2])) not in left_out)
 

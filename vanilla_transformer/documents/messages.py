@@ -79,7 +79,9 @@ class MessageDocument(Document):
         remaining = iter(outputs)
         rows = [list(islice(remaining, len(message.texts))) for message in self._messages]
         joined = self._joined(rows)
-        written = [text and one for text, row in zip(joined, rows, strict=True) for one in row]
+        written = [
+            one if text else None for text, row in zip(joined, rows, strict=True) for one in row
+        ]
         return self._document.write(joined, language), written
 
     def _joined(self, rows: Sequence[Translations]) -> list[TextTranslation | None]:
@@ -89,7 +91,7 @@ class MessageDocument(Document):
         left = {number for number, text in forms if text is None}
         doubtful = {number for number, text in forms if text and text.is_doubtful}
         return [
-            text and replace(text, is_doubtful=number in doubtful) if number not in left else None
+            replace(text, is_doubtful=number in doubtful) if text and number not in left else None
             for number, text in forms
         ]
 

@@ -82,7 +82,7 @@ def _names_in(content: bytes, pattern: str) -> Iterator[str]:
     for found in re.finditer(pattern, decode_markup(content)[0]):
         text = html.unescape(found[found.lastindex or 0])
         strings = [string.replace('""', '"') for string in re.findall(_STRING, text)]
-        for string in [text, *strings, *",".join(strings).split(",")]:
+        for string in [text, *strings, *",".join(strings).split(",")]:  # a list: "a,b"
             name = string.lstrip("<>=").strip()
             if has_letters(name):
                 yield re.escape(name).replace(r"\*", ".*").replace(r"\?", ".")

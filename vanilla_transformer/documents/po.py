@@ -38,20 +38,10 @@ _PLURALS = re.compile(r"^Plural-Forms:.*\bplural=([ n\d()%!=<>&|?:*/+-]+)", re.M
 _COUNTED = range(200)  # the rules of all languages repeat after 100 numbers
 _LANGUAGE = re.compile(_FIELD + r'Language:[ \t]*([^\s"\\]*)[ \t]*(?=\\n)')
 _WRITTEN = dict(zip('"\\\a\b\t\n\v\f\r', '"\\abtnvfr', strict=True))
+_SPECIAL = re.compile(r'["\\\x00-\x1f\x7f]')
 _NO_TEXT = "\udc80"  # stands for bytes that are no characters
 _ESCAPES = re.compile(r"(?:\\(?:[0-7]{1,3}|x[0-9a-fA-F]*))+|\\[\x00-\x7f]")
 _Row = tuple[Span, Pair]  # the strings of a translation of a message, and what they hold
-_SPECIAL = re.compile(r'["\\\x00-\x1f\x7f]')
-
-
-def _strings_of(text: str) -> str:
-    """Returns a text as strings in quotes, one for each line."""
-    lines = re.findall(r"[^\n]*\n|[^\n]+", text)
-    written = [
-        _SPECIAL.sub(lambda sign: "\\" + _WRITTEN.get(sign[0], f"{ord(sign[0]):03o}"), line)
-        for line in (["", *lines] if len(lines) > 1 else lines or [""])
-    ]
-    return "\n".join(f'"{line}"' for line in written)
 
 
 class PoFile(FileTemplate):
@@ -65,8 +55,9 @@ class PoFile(FileTemplate):
         encoding = charset[2] if charset and charset[2] != "CHARSET" else "utf-8"
         source = decode_text(content, encoding)
         position = int(source.startswith("\ufeff"))
-        self.lowered_source, self.pairs = source.lower(), list[Pair]()
-        self._line_break, places = "\r\n" if "\r\n" in source else "\n", list[Place]()
+        self.lowered_source = source.lower()
+        self._line_break = "\r\n" if "\r\n" in source else "\n"
+        places, self.pairs = list[Place](), list[Pair]()
         self._header = _header_in(source)
         header = source[slice(*self._header)]
         rule, language = _PLURALS.search(_text_of(header)), _LANGUAGE.search(header)
@@ -150,7 +141,7 @@ def _pairs(message: re.Match[str], rows: Sequence[_Row], encoding: str) -> Itera
 def _translations(message: re.Match[str], forms: Sequence[int], encoding: str) -> Iterator[_Row]:
     """Yields the translations of a message, which may be empty, with the spans of their strings.
 
-    A translation is left out if one of the three has escapes of bytes that are no text.
+    It is left out if its source, target or context has escapes of bytes that are no text.
 
     A form of the number 1 alone has the singular as its source, all others the plural. Russian's
     first form counts 1, 21, 31, ...: its source is the singular only if this has the placeholder,
@@ -165,13 +156,14 @@ def _translations(message: re.Match[str], forms: Sequence[int], encoding: str) -
     targets = list(_TARGET.finditer(message["targets"]))
     forms = forms if len(targets) > 1 else [0 for _ in _COUNTED]
     others = [number for number in _COUNTED if forms[number] != forms[1]]
-    counts = [
+    counts = [  # of placeholders in both sources
         len(find_patterns(_text_of(side, encoding), kind="placeholder", flags=_flags_of(message)))
         for side in (message.group("id", "plural") if message["plural"] else ())
     ]
+    singular, plural = counts or (0, 0)
     for target in targets:
         numbers = [number for number in _COUNTED if forms[number] == int(target[1] or 0)]
-        is_of_one = others and 1 in numbers and (counts[:1] >= counts[1:] or max(numbers) == 1)
+        is_of_one = others and 1 in numbers and (singular >= plural or max(numbers) == 1)
         source = "plural" if message["plural"] and not is_of_one else "id"
         is_usual = message["plural"] != message["id"] and numbers in ([1], others or [*_COUNTED])
         context = _text_of(message["context"] or "", encoding) + ("" if is_usual else str(numbers))
@@ -217,6 +209,16 @@ def _comment_edits(message: re.Match[str], is_doubtful: bool) -> Iterator[Edit]:
             yield Edit(*comment.span(), "")  # the former message, or the flag alone
         elif comment[1] == "," and "fuzzy" in flags:
             yield Edit(comment.start(), comment.end(2), f"#, {left}")
+
+
+def _strings_of(text: str) -> str:
+    """Returns a text as strings in quotes, one for each line."""
+    lines = re.findall(r"[^\n]*\n|[^\n]+", text)
+    written = [
+        _SPECIAL.sub(lambda sign: "\\" + _WRITTEN.get(sign[0], f"{ord(sign[0]):03o}"), line)
+        for line in (["", *lines] if len(lines) > 1 else lines or [""])
+    ]
+    return "\n".join(f'"{line}"' for line in written)
 
 
 def _text_of(strings: str, encoding: str = "utf-8") -> str:

@@ -113,23 +113,6 @@ def translate_document(
     return run_document(translator, document, planned, fuzzy_below, progress)
 
 
-def run_document(
-    translator: Translator,
-    document: MessageDocument,
-    planned: MarkedJob,
-    fuzzy_below: int = 0,
-    progress: bool = False,
-) -> TranslatedDocument:
-    """Computes the job of a document."""
-    jobs, count = planned.job.chunks(TEXTS_PER_CHUNK), len(planned.texts)
-    location_of = [row.location for row in document.texts].__getitem__
-    rows = translator.run_jobs(jobs, count, progress, location_of)
-    translated = write_document(document, planned, [row[0] for row in rows], fuzzy_below)
-    if translated.untranslated:
-        logger.warning(f"The source stays in {', '.join(translated.untranslated)}.")
-    return translated
-
-
 def plan_document(
     translator: Translator,
     document: MessageDocument,
@@ -170,16 +153,16 @@ def plan_marked(
     written = [text.write() for text in marked]
     found = decide_memory_uses(written, memories, reads, marks_doubt=marks_doubt, contexts=contexts)
     named = [name_tags(text) if options.keep else (text, {}) for text in marked]
-    rows = list(zip_longest(texts, existing, found))
+    rows = zip_longest(texts, existing, found)
     decided = [_decide(text, done, memories, use) for text, done, use in rows]
     planned = [
         PlannedText(text, with_names, names, answer, use)
         for text, (with_names, names), (answer, use) in zip(marked, named, decided, strict=True)
     ]
     # The job has nothing to do for a text with an existing translation.
-    asked = ["" if done else text.named.plain for text, done in zip_longest(planned, existing)]
+    lines = ["" if done else text.named.plain for text, done in zip_longest(planned, existing)]
     options = replace(options, links=True, in_sentences=True)
-    job = translator.plan(asked, options, former=[text.use for text in planned])
+    job = translator.plan(lines, options, former=[text.use for text in planned])
     pairs = zip(job.texts, texts, strict=True)
     job = replace(job, texts=[asked._replace(flags=text.flags) for asked, text in pairs])
     return MarkedJob(planned, job)
@@ -209,12 +192,21 @@ def _decide(
         if answer := _answer(asked, use):
             return answer, use
     codes = {f"<ph{number}>": tag.text for number, tag in enumerate(marked.tags, start=1)}
-    coded = marked.with_tag_texts(codes)
+    coded = marked.with_tag_texts(codes.keys())
     equal = _exact(memories, coded.write(), text.context) if codes else None
     if equal and (answer := with_tags_of(coded, equal.suggestion.target)):
         own = answer.with_tag_texts(codes[tag.text] for tag in answer.tags)
         return replace(own, is_known=True), equal
     return None, found if found and found.is_read else None
+
+
+def _answer(text: MarkedText, use: MemoryUse | None) -> TextTranslation | None:
+    """Returns the translation in a memory. None: there is none, or it proposes other tags."""
+    if use is None or use.answer is None:
+        return None
+    marked, is_exact = with_tags_of(text, use.answer), use.suggestion.is_exact
+    marked = marked or (with_own_tags(text, use.answer) if is_exact else None)
+    return marked and replace(marked, is_known=True, is_doubtful=not is_exact)
 
 
 def _exact(memories: Sequence[Memory], text: str, context: str | None) -> MemoryUse | None:
@@ -223,26 +215,21 @@ def _exact(memories: Sequence[Memory], text: str, context: str | None) -> Memory
     return next((MemoryUse(known, known.target) for known in found if known), None)
 
 
-def _values(text: MarkedText) -> list[str]:
-    """Returns what takes the next values of a program, such as `%s`, in order, if tags do."""
-    coded = ""
-    for item in text.whole.parts():
-        if isinstance(item, str):
-            coded += item
-        elif _IN_TAG.search(item.text):
-            coded += f"<ph{item.number}>"
-    found = _VALUE.findall(coded)
-    return found if any(value.startswith("<ph") for value in found) else []
-
-
-def _lacks_words(source: JobText, output: str) -> bool:
-    """Returns whether an output has kept parts and signs of its source, but none of its words."""
-    kept = kept_spans(source.text, flags=source.flags)
-    found = Copies.find(source.text, kept, output, source.flags).in_output
-    rest = set(apply_edits(source.text, [Edit(*span, "") for span in kept]))
-    left = set("".join(apply_edits(output, [Edit(*span, "") for span in found]).split()))
-    has_signs_alone = left <= rest and not any(map(str.isalnum, left))
-    return bool(found) and has_signs_alone and any(map(str.isalpha, rest))
+def run_document(
+    translator: Translator,
+    document: MessageDocument,
+    planned: MarkedJob,
+    fuzzy_below: int = 0,
+    progress: bool = False,
+) -> TranslatedDocument:
+    """Computes the job of a document."""
+    jobs, count = planned.job.chunks(TEXTS_PER_CHUNK), len(planned.texts)
+    location_of = [row.location for row in document.texts].__getitem__
+    rows = translator.run_jobs(jobs, count, progress, location_of)
+    translated = write_document(document, planned, [row[0] for row in rows], fuzzy_below)
+    if translated.untranslated:
+        logger.warning(f"The source stays in {', '.join(translated.untranslated)}.")
+    return translated
 
 
 def write_document(
@@ -276,12 +263,6 @@ def write_document(
     return TranslatedDocument(content, made, written, [*document.untranslatable, *stays])
 
 
-def _is_usable(source: MarkedText, marked: TextTranslation, output: Translation) -> bool:
-    """Returns whether an output is complete, and has values as its source has them."""
-    is_whole = output.text.strip() and output.is_complete and not output.untranslated
-    return bool(is_whole and _values(marked) == _values(source))
-
-
 def _with_output(planned: PlannedText, asked: JobText, output: Translation) -> TextTranslation:
     """Returns an output with the tags of its text, or a proposal repaired with the output."""
     marked, use, links = planned.marked, asked.former, output.links or NO_LINKS
@@ -292,10 +273,29 @@ def _with_output(planned: PlannedText, asked: JobText, output: Translation) -> T
     return with_named_tags(place_tags(planned.named, output.text, links), planned.names)
 
 
-def _answer(text: MarkedText, use: MemoryUse | None) -> TextTranslation | None:
-    """Returns the translation in a memory. None: there is none, or it proposes other tags."""
-    if use is None or use.answer is None:
-        return None
-    marked, is_exact = with_tags_of(text, use.answer), use.suggestion.is_exact
-    marked = marked or (with_own_tags(text, use.answer) if is_exact else None)
-    return marked and replace(marked, is_known=True, is_doubtful=not is_exact)
+def _is_usable(source: MarkedText, marked: TextTranslation, output: Translation) -> bool:
+    """Returns whether an output is complete, and has values as its source has them."""
+    is_whole = output.text.strip() and output.is_complete and not output.untranslated
+    return bool(is_whole and _values(marked) == _values(source))
+
+
+def _lacks_words(source: JobText, output: str) -> bool:
+    """Returns whether an output has kept parts and signs of its source, but none of its words."""
+    kept = kept_spans(source.text, flags=source.flags)
+    found = Copies.find(source.text, kept, output, source.flags).in_output
+    rest = set(apply_edits(source.text, [Edit(*span, "") for span in kept]))
+    left = set("".join(apply_edits(output, [Edit(*span, "") for span in found]).split()))
+    has_signs_alone = left <= rest and not any(map(str.isalnum, left))
+    return bool(found) and has_signs_alone and any(map(str.isalpha, rest))
+
+
+def _values(text: MarkedText) -> list[str]:
+    """Returns the placeholders of a text in the order of their values; none if no tag has one."""
+    coded = ""
+    for item in text.whole.parts():
+        if isinstance(item, str):
+            coded += item
+        elif _IN_TAG.search(item.text):
+            coded += f"<ph{item.number}>"
+    found = _VALUE.findall(coded)
+    return found if any(value.startswith("<ph") for value in found) else []

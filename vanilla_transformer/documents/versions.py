@@ -15,7 +15,6 @@ from vanilla_transformer.text.memory import Memory, Pair
 
 logger = logging.get_logger(__name__)
 
-
 _Messages = Mapping[object, Sequence[FileText]]
 """The texts of each message of a document, by a name of the message."""
 

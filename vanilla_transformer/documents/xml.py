@@ -46,7 +46,7 @@ class XmlFile(FileTemplate):
         self.untranslatable = [*named, *units.left]
         self.pairs, self.marks_doubt = units.pairs, bool(schema.target)
         self.lowered_source = source.lower() if schema.has_accelerators else None
-        languages = dict.fromkeys(filter(None, (element.attribute(own) for element, own in naming)))
+        languages = dict.fromkeys(filter(None, (element.attribute(key) for element, key in naming)))
         if len(languages) > 1:
             raise ValueError(f"translations into {' and '.join(languages)}: make a file of each.")
         self.language = "".join(languages)

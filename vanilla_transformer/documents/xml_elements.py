@@ -23,6 +23,7 @@ class Element:
         is_block: Whether it holds a text to translate.
         is_in_block: Whether an element around it holds a text.
         is_fixed: Whether nothing in it is translated.
+        children: What is in it, in order, if it holds a text or is in an element that does.
     """
 
     name: str = ""

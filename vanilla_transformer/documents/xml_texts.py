@@ -64,7 +64,7 @@ class XmlPlace(Place):
         prefix: The prefix of the names of its elements, such as "w:".
         run: The start of the runs outside of its pairs of tags.
         breaks: The part of the file for each line break of the text.
-        frame: Returns the texts around an output, which is written between each two neighbours.
+        frame: Returns parts of the file; the output is written between each part and the next.
     """
 
     schema: XmlSchema

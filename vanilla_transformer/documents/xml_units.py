@@ -17,7 +17,7 @@ _STATE = re.compile(r"""\s(?:state(?:-qualifier)?|type)\s*=\s*("[^"]*"|'[^']*')"
 _MEANING = re.compile(r"""<(?:\w+:)?note\s[^>]*?(?:from|category)=["']meaning["'][^>]*>([^<]*)""")
 _VARIANT = re.compile(r"<(numerusform|lengthvariant)(?:[^>]*/>|[^>]*>[^<]*</\1>)")  # of Qt
 _READ, _OF_MACHINES = ("", "exact-match", "id-match"), ("leveraged-mt", "mt-suggestion")
-"""State qualifiers of read translations, and of machine translations."""
+"""State qualifiers of translations that a person has read, and of machine translations."""
 _ElementPair = tuple[Element, Element]  # a source, or a segment of it, and its translation
 _Segments = Mapping[str, Element]  # by their numbers
 

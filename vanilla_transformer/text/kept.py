@@ -134,7 +134,8 @@ class Copies:
         in_output = _spans_in_output(texts, output, [span for span, _ in matches], flags)
         written = [output[slice(*span)] for span in in_output]
         # Where one side writes %s for the %1$s of the other side, numbers do not count.
-        is_numbered = {have_numbers(texts), have_numbers(written)} != {False, True}
+        own, other = have_numbers(texts), have_numbers(written)
+        is_numbered = own == other or None in (own, other)
         parts = _parts_of(kept, texts, is_numbered)
         output_parts = _parts_of(in_output, written, is_numbered)
         found, spare = _found_and_spare(source, parts, output, output_parts, dict(matches), flags)
@@ -169,7 +170,7 @@ def _pairs(
     """Returns the spans of parts of a source and of their copies; known origins count first."""
     left = defaultdict[str, dict[SourceSpan, SourceSpan]](dict)
     for part in sorted(parts, key=lambda part: part.order, reverse=True):
-        left[part.normalized][part.span] = part.span  # the last one, for `popitem`, comes first
+        left[part.normalized][part.span] = part.span  # `popitem` takes the first in order
     pairs = list[tuple[SourceSpan, OutputSpan]]()
     for copy in sorted(copies, key=lambda copy: (copy.span not in origins, copy.order)):
         if alike := left[copy.normalized]:

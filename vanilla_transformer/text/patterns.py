@@ -13,17 +13,17 @@ from vanilla_transformer.text.printf import FLAGS, SIZE
 # Letters of other scripts may touch a part, as in 文件%s无法保存: its own words are Latin.
 _WORD = r"\p{Latin}\p{N}_"
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-_CONVERSION = "[diouxXeEfFgGcspn@]"
+_CONVERSIONS = "diouxXeEfFgGcspn@"
 # A plural of Xcode, and a macro of C.
 _NAMED = rf"%(?:\d+\$)?(?:#@{_NAME}@|[-+#0]*\d*<PRI[diouxX]\w+>)"
 # A directive of strftime is % and these; a pattern of dates of Java and .NET repeats letters.
 _DATE = "[-_]?[aAbBcdDeFgGhHIjklmMpPrRsSTuUVwWxXyYzZ]"
 _DATE_LETTERS = "(?:y{2,4}|M{1,4}|dd?|HH?|hh?|mm|ss)"
-_OF_C = "diouxXeEfFgGaAcrspnm"  # conversions of C
+_CONVERSIONS_OF_C = "diouxXeEfFgGaAcrspnm"
 _SEGMENT = rf"[{_WORD}.+@*-]"
-_AFTER_SPACE = r"(?<![\p{Sc}\p{N}%-]\s)(?<![^\s\p{Cf}\p{Ps}\p{Pi}\"'`=:>])"
-# Signs of prose about a command line: without one of them, "--" before a word may be a dash.
+_AFTER_SPACE = r"(?<![\p{Sc}\p{N}%-]\s)(?<![^\s\p{Cf}\p{Ps}\p{Pi}\"'`=:>])"  # not: 5 € /month
 _OPTION = "--[a-z][a-z0-9_-]*"
+# Signs of prose about a command line: without one of them, "--" before a word may be a dash.
 OPTIONS = regex.compile(
     r"--[a-z][a-z0-9]*(?:[-_][a-z0-9]|\[?=)"  # --no-keep, --file=
     rf"|{_OPTION}\s+[<\[%A-Z]{{2,}}|{_OPTION}[)\]'\"`\p{{Pf}}|<]"  # --file FILE, „--all“
@@ -56,8 +56,8 @@ def is_sign(part: str, text: str, parts: Collection[str]) -> bool:
     return kind.startswith("S") or (kind == "Po" and sign not in "'\"")
 
 
-def _is_among_options(part: str, text: str, parts: Collection[str]) -> bool:
-    """Returns whether a text is one of options: in prose, `--` may be a dash before a word."""
+def _is_about_command_line(part: str, text: str, parts: Collection[str]) -> bool:
+    """Returns whether a text is about a command line: in other prose, `--` may be a dash."""
     return OPTIONS.search(text) is not None
 
 
@@ -85,7 +85,7 @@ class Pattern(NamedTuple):
 
     @property
     def may_not_repeat(self) -> bool:
-        """Whether no translation repeats a part; it may repeat addresses and `$1`."""
+        """Whether no translation has a part more often than its source; it may repeat `$1`."""
         return self.is_unambiguous or self.kind in ("path", "option", "emoji")
 
     def is_invented(self, part: str, source: str, of_source: Collection["Pattern"]) -> bool:
@@ -98,7 +98,7 @@ class Pattern(NamedTuple):
             return True
         if self.kind != "placeholder" or self not in of_source:
             return False
-        number = regex.search(r"\d+$", part)  # %2 may be a share where the source has a 2
+        number = regex.search(r"\d+$", part)  # %2 may be the 2% of the source, as in Turkish
         return not (number and regex.search(rf"(?<![\d%$]){number[0]}(?!\d)", source))
 
 
@@ -158,7 +158,7 @@ PATTERNS: Sequence[Pattern] = (
     Pattern(
         "code",
         ("%",),
-        rf"(?<!\d\s?)(?=(?:[:-]?%{_DATE})*[:-]?%[-_]?[^{_CONVERSION[1:]})"  # one is not of printf
+        rf"(?<!\d\s?)(?=(?:[:-]?%{_DATE})*[:-]?%[-_]?[^{_CONVERSIONS}])"  # one is not of printf
         rf"%{_DATE}(?:[:-]%{_DATE})+(?![{_WORD}])",
         "%H:%M:%S %Y-%m-%d",
         "from 5%-10%",
@@ -168,8 +168,8 @@ PATTERNS: Sequence[Pattern] = (
         ("%",),
         rf"{_NAMED}|(?<!%)%%(?:\d+\$)?[sd]"
         r"|(?:(?<!%)%%(?=%)|(?<!(?<!%)%))"  # a percent sign before a placeholder, which is one of
-        rf"%(?:\d+\${FLAGS}{SIZE}{_CONVERSION}"  # %1$s
-        rf"|(?![1-9]\d*e|[1-9]\d+[iou]){FLAGS}{SIZE}{_CONVERSION}(?![{_WORD}])"  # %s, not %50i
+        rf"%(?:\d+\${FLAGS}{SIZE}[{_CONVERSIONS}]"  # %1$s
+        rf"|(?![1-9]\d*e|[1-9]\d+[iou]){FLAGS}{SIZE}[{_CONVERSIONS}](?![{_WORD}])"  # %s, not %50i
         rf"|(?<!\d\s?%){FLAGS}(?:{SIZE}s(?=\p{{Latin}})"  # %s before a word
         rf"|[du](?=\p{{Latin}}{{1,3}}(?![{_WORD}]))))"  # %d before a unit: %dpx
         r"(?:\s?%%)?|(?<!%)%%(?!%)",
@@ -271,7 +271,7 @@ PATTERNS: Sequence[Pattern] = (
         rf"(?<![^\s\p{{Cf}}\p{{Ps}}\p{{Pi}}\"'`|,/>=]){_OPTION}(?<!-)",
         "Use --force",
         "--then he left",
-        is_code=_is_among_options,
+        is_code=_is_about_command_line,
     ),
     Pattern(
         "emoji",
@@ -294,7 +294,7 @@ def _placeholders_by_flag(space: str) -> dict[str, str]:
         space: " " if `% d` is a placeholder, or "".
     """
     printf = (  # "% d files" has a placeholder, "50% off" and "50% y" have none
-        rf"{_NAMED}|(?:%%(?=%[^%]))?%(?! (?:\p{{Latin}}{{2}}|[^{_OF_C}\P{{Latin}}]))"
+        rf"{_NAMED}|(?:%%(?=%[^%]))?%(?! (?:\p{{Latin}}{{2}}|[^{_CONVERSIONS_OF_C}\P{{Latin}}]))"
         rf"(?:\d+\$|\[\d+\])?(?:[-+{space}#0'I]|'[^\w\s%'](?=\d))*"  # a number and flags
         rf"(?:q[+#]*)?{SIZE}Z?(?:[a-zA-Z@]|<\w+>)(?:\s?%%)?|%%"
     )
@@ -335,7 +335,7 @@ def _patterns_for(
         if name in names
     ]
     refused = [known[name[3:]] for name in names if name[:3] == "no-" and name[3:] in known]
-    of_dates = rf"%[-_]?[^{_OF_C}\W\d]"  # %B is of dates alone
+    of_dates = rf"%[-_]?[^{_CONVERSIONS_OF_C}\W\d]"  # %B is of dates alone
     return [*own, *PATTERNS], [rf"(?:{other})(?<!{of_dates})" for other in refused]
 
 

@@ -40,15 +40,14 @@ def edits_to_double_percents(
 ) -> list[Edit]:
     """Returns the edits that double the percent signs of an output as its source doubles them."""
     parts = [source[slice(*span)] for span in kept]
-    if not ("%" in output and any(map(_DOUBLES.match, parts))):
-        return []
-    if _signs_outside(source, kept):
+    if "%" not in output or not any(map(_DOUBLES.match, parts)) or _signs_outside(source, kept):
         return []
     others = [
         (begin, end)
         for (begin, end), _ in find_patterns(output, parts, flags=flags)
         if output[begin:end] in parts or not SHARE.match(output, begin)
     ]
+    # Of two signs side by side, the first one becomes both.
     signs = _signs_outside(output, others)
     return [Edit(at, at + 1, "" if output[at - 1 : at] == "%" else "%%") for at in signs]
 

@@ -100,7 +100,7 @@ def edits_to_number(
         if PRINTF_PART.fullmatch(part := output[slice(*in_output)]) and part not in ("%m", "%n")
     ]
     source_parts = [source[slice(*in_source)] for in_source, _ in values]
-    if have_numbers(source_parts) is None:  # some are: no program can parse them
+    if have_numbers(source_parts) is None:  # only some have: no program can parse them
         return []
     wanted = zip(values, value_numbers(source_parts), strict=True)
     rows = sorted((in_output, in_source, number) for (in_source, in_output), number in wanted)

@@ -211,7 +211,7 @@ class StandIns:
         return Reading(text, edits)
 
     def _fitting(self, text: str, spans: Sequence[Span]) -> Sequence[Span]:
-        """Returns the spans that a token can stand for."""
+        """Returns the spans that a token can stand for: a token that is a word needs spaces."""
         if not self.whole_words:
             return spans
         return [span for span in spans if not (text[: span[0]][-1:] + text[span[1] :][:1]).strip()]

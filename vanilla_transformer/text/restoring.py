@@ -35,12 +35,14 @@ def edits_to_restore(copies: Copies, links: TokenLinks, protected: OutputSpans =
     as they are.
     """
     output, edits = copies.output, list[Edit]()
-    taken, spare = [*copies.in_output, *protected], [extra.span for extra in copies.spare]
+    taken = [*copies.in_output, *protected]
+    spare = [extra.span for extra in copies.spare]
     for span in _missing_parts(copies, links):
         edit = replace(_edit_for(span, copies, links, spare, taken), in_source=span)
         spare = [other for other in spare if not meets(other, [edit.span])]
         part = edit.text.strip()
         left, _, right = edit.text.partition(part)
+        # Parts that earlier edits put into the same gap stand before this one.
         others = "".join(other.text for other in edits if other.span == (edit.begin, edit.begin))
         before, after = output[: edit.begin] + others + left, right + output[edit.end :]
         edits.append(replace(edit, text=left + with_needed_spaces(part, before, after) + right))
@@ -79,7 +81,7 @@ def _edit_for(
     before, after = source[: span[0]][-1:] or " ", source[span[1] :][:1]
     gap = _gap(span, output, links, taken, before.isspace() and bool(after.strip()))
     left, right = output[:gap][-1:], output[gap:][:1]
-    follows_text = bool(left.strip() or (taken and not output))
+    follows_text = bool(left.strip() or (taken and not output))  # or a part put into nothing
     space_before = " " if before.isspace() and follows_text else ""
     space_after = " " if right.isalnum() and not after.isalnum() else ""
     return Edit(gap, gap, space_before + text + space_after)

@@ -39,7 +39,6 @@ _CLUSTER = regex.compile(r"\X(?:(?=[\p{Po}\p{Pe}\p{Pf}])\X)*")  # with the signs
 _CHARACTER = regex.compile(r".", regex.DOTALL)
 Between = Literal["sentences", "words", "letters"]
 
-
 _LEVELS: Sequence[tuple[Between, Any]] = (
     ("sentences", None),
     ("sentences", _CLAUSE_SIGNS),
@@ -183,7 +182,7 @@ def sentence_ends(text: str, tag: str | None) -> list[int]:
     """Returns the ends of the sentences of a text, after closing quotes and white space.
 
     Args:
-        tag: The language of the text, whose abbreviations end no sentence. None: English's.
+        tag: The language of the text, whose abbreviations end no sentence. None: English.
     """
     from sentencex import get_sentence_boundaries
 

@@ -121,7 +121,7 @@ def _adapted_parts(own: Skeleton, stored: Skeleton, query: Skeleton) -> list[str
     if Counter(own.parts) == Counter(stored.parts) and len(own.parts) == len(query.parts):
         order = list(map(stored.parts.index, own.parts))
         values = [index for index in order if takes_next_value(query.parts[index])]
-        # `2 of 7` for `3 of 3`
+        # stored `3 of 3`, query `2 of 7`: which 3 becomes the 2?
         is_ambiguous = len({*zip(stored.parts, query.parts, strict=True)}) > len({*stored.parts})
         keeps_order = values == sorted(values)  # or else `%s` would stand for another value
         return [query.parts[n] for n in order] if keeps_order and not is_ambiguous else None

@@ -120,7 +120,8 @@ class Glossary:
         if not self.terms:
             return []
         spans, matches = words_and_signs(text), list[Match]()
-        for is_lemma, has_case in product((False, True) if language else (False,), (True, False)):
+        in_lemmas = (False, True) if language else (False,)
+        for is_lemma, has_case in product(in_lemmas, (True, False)):
             form = _Form(language, has_case, is_lemma)
             terms = self._terms_in(form)
             words = form.of(text, spans) if terms else ()

@@ -141,7 +141,7 @@ def _spans_of_prefixes(text: str, prefixes: Sequence[str]) -> list[Span]:
         pairs = enumerate(zip(prefix, text, strict=False))
         differing = (index for index, (own, other) in pairs if own != other)
         end = max(begin, next(differing, min(len(prefix), len(text))))
-        is_part = end < len(prefix)  # of the next character
+        is_part = end < len(prefix)  # the token ends within a character
         spans.append((begin, end + is_part))
         begin = end
     return spans
