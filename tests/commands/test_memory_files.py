@@ -8,11 +8,13 @@ from functools import partial
 
 import pytest
 
+from vanilla_transformer import Translator
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.memory_files import read_memory
+from vanilla_transformer.documents.translation import translate_document
 from vanilla_transformer.documents.versions import read_versions
-from vanilla_transformer.text.memory import Memory
+from vanilla_transformer.text.memory import Memory, Pair
 
 translate = partial(run_subcommand, "translate")
 HEAD = """msgid ""
@@ -189,6 +191,63 @@ def test_empty_codes_of_a_tmx_stand_for_the_tags_of_a_text(trained, tmp_path, te
     written = output.read_text("utf-8")
     assert written == f"<p>{translated}</p>" or not (translated or "ph" in written)
     assert translated or not re.search("Los|Nun|Jetzt", written)
+
+
+def tmx(path, units):
+    tuv = '<tuv xml:lang="{}"><seg>{}</seg></tuv>'
+    body = "".join(f"<tu>{tuv.format('en', en)}{tuv.format('de', de)}</tu>" for en, de in units)
+    path.write_text(f"<tmx><body>{body}</body></tmx>", "utf-8")
+    return str(path)
+
+
+def test_units_with_codes_are_no_neighbours_and_are_left_out_with_their_words(tmp_path):
+    units = [("Chapter", "Kapitel"), ("Open<ph/>", "Öffnen<ph/>"), ("Menu", "Menü")]
+    units += [("File", "Datei"), ("Open<ph/>", "Offen<ph/>"), ("Last", "Letzte")]
+    file = tmx(tmp_path / "a.tmx", units)
+    memory = read_memory([file], "en", "de")
+    assert memory.exact("Open", before="Chapter", after="x").target == "Öffnen"
+    assert memory.exact("Open", before="File", after="x").target == "Offen"
+    memory = read_memory([file], "en", "de", [("Open", "Öffnen"), ("Open", "Offen")])
+    assert not memory.exact("Open")
+    assert not memory.exact("Open<ph1>")
+    memory = read_memory([tmx(tmp_path / "b.tmx", [("<ph/> Hello", "<ph/> Hallo")])], "en", "de")
+    assert memory.exact("Hello").source == "Hello"
+
+
+XLIFF = """<xliff version="1.2"><file source-language="en" target-language="de" original="a">
+<body>{}</body></file></xliff>"""
+
+
+@pytest.mark.parametrize(
+    ("source", "pairs", "target"),
+    [
+        (  # all closing tags are equal, and a code looks like a tag
+            'Click <g id="1">Open</g><ph id="5">&amp;nbsp;</ph>or <g id="2">Close</g> now',
+            [
+                (
+                    'Click <g id="1">Open</g><ph id="5">&amp;nbsp;</ph>or <g id="2">Close</g> now',
+                    'Jetzt <g id="2">Zu</g><ph id="5">&amp;nbsp;</ph>oder <g id="1">Auf</g>',
+                )
+            ],
+            'Jetzt <g id="2">Zu</g><ph id="5">&amp;nbsp;</ph>oder <g id="1">Auf</g>',
+        ),
+        (  # an equal text of a .tmx comes before a similar one
+            'Click <g id="1">OK</g> now',
+            [
+                ('Click <g id="1">OK</g> later', 'Später <g id="1">OK</g> klicken'),
+                ("Click <ph1>OK<ph2> now", "Jetzt <ph1>OK<ph2> klicken"),
+            ],
+            'Jetzt <g id="1">OK</g> klicken',
+        ),
+    ],
+)
+def test_stored_translations_have_the_tags_of_a_unit(trained, source, pairs, target):
+    unit = f'<trans-unit id="1"><source>{source}</source></trans-unit>'
+    document = read_document("a.xlf", XLIFF.format(unit).encode())
+    memory = Memory([Pair(*pair) for pair in pairs])
+    translator = Translator.from_pretrained(trained)
+    written = translate_document(translator, document, memories=[memory], tgt_lang="de")
+    assert f"{target}</target>" in written.content.decode()
 
 
 @pytest.mark.parametrize(

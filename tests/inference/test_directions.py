@@ -252,7 +252,7 @@ def test_a_server_translates_each_direction_of_one_model(models):
     search = {"max_new_tokens": 8, "num_beams": 1}
 
     async def ask(source, target):
-        direction = served.for_direction(source, target)
+        direction = served.direction(source, target)
         options = TranslateOptions(tokens=True, **search)
         answer = await direction.compute(plan_of(TEXTS), options, [])
         return [row[0] for row in answer.rows]

@@ -120,8 +120,8 @@ def test_the_closest_language_answers(code):
     to_each = models_of(*(f"de:{target}" for target in SERVED))
     from_each = models_of(*(f"{source}:de" for source in SERVED))
     for asked in (code, *SERVED[code]):
-        assert to_each.for_direction("de", asked).codes == ("de", code)
-        assert from_each.for_direction(asked, "de").codes == (code, "de")
+        assert to_each.direction("de", asked).codes == ("de", code)
+        assert from_each.direction(asked, "de").codes == (code, "de")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_language_that_is_not_given_is_the_only_one(served, source, target, co
     pairs = [tuple(pair.split(":")) for pair in served.split()]
     languages = {pair: (pair[0].upper(), pair[1].upper()) for pair in pairs}
     model = SimpleNamespace(entry=parse_model("any:x=runs/x"), directions=languages)
-    direction = Models([model]).direction_of("any-x", source, target)
+    direction = Models([model]).direction_of_model("any-x", source, target)
     assert direction.codes == codes
     assert direction.languages == languages.get(codes, (source, target))
 
@@ -150,7 +150,7 @@ def test_a_language_that_is_not_given_is_the_only_one(served, source, target, co
 @pytest.mark.parametrize(("source", "target"), [("en", "zz"), ("auto", "zz"), ("zz", "de")])
 def test_an_unknown_language_is_not_supported_in_the_words_that_clients_compare(source, target):
     served = models_of("en:de")
-    find = served.detected_directions if source == "auto" else served.for_direction
+    find = served.detected_directions if source == "auto" else served.direction
     with pytest.raises(RequestError) as refused:
         find(source, target)
     assert refused.value.detail == "zz is not supported"

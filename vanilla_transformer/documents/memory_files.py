@@ -1,6 +1,7 @@
 """Reads memories of translations from files: pairs of texts, and documents of two languages."""
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from vanilla_transformer.documents.accelerators import pair_without_accelerators
@@ -30,9 +31,18 @@ def read_memory(
     """
     excluded = [Pair(*texts) for texts in without]
     excluded += [*map(pair_without_accelerators, excluded)]
-    left_out = {tuple(map(normalized, pair[:2])) for pair in excluded}
+    left_out = set(map(_texts_of, excluded))
     pairs = (pair for path in paths for pair in _read(path, source, target))
-    return Memory(pair for pair in pairs if tuple(map(normalized, pair[:2])) not in left_out)
+    return Memory(pair for pair in pairs if _texts_of(pair) not in left_out)
+
+
+def _texts_of(pair: Pair) -> tuple[str, str]:
+    """Returns the texts by which pairs are equal: codes of a `.tmx` do not count."""
+    return normalized(_without_codes(pair.source)), normalized(_without_codes(pair.target))
+
+
+def _without_codes(text: str) -> str:
+    return EMPTY_CODE.sub("", text).strip()
 
 
 def pair_of_line(line: str, place: str, least: int = 2) -> tuple[Pair, Sequence[str]]:
@@ -55,10 +65,15 @@ def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
     if suffix == ".tmx":
         if not (source and target):
             raise ValueError(f"{path} needs --source-language and --target-language.")
+        coded = list[Pair]()  # after all others, which keep their neighbours
         for row in read_tmx(path, [source, target], "number"):
-            plain = EMPTY_CODE.sub("", row[0]), EMPTY_CODE.sub("", row[1])
-            for sides in dict.fromkeys((row[:2], plain)):  # texts without tags may have the words
-                yield from _as_text_and_message(Pair(*sides))
+            plain = Pair(
+                _without_codes(row[0]), _without_codes(row[1])
+            )  # texts without tags may have the words
+            yield from _as_text_and_message(plain)
+            if plain.source != row[0] or plain.target != row[1]:
+                coded.append(Pair(*row[:2]))
+        yield from chain.from_iterable(map(_as_text_and_message, coded))
     elif suffix == ".tsv":
         for number, line in enumerate(read_lines(path), start=1):
             pair, languages = pair_of_line(line, f"{path}, line {number}")

@@ -15,16 +15,22 @@ _TAG = re.compile(r"(?:<|&lt;)/?([\w:.-]+)(?:[^<>&]|&(?![lg]t;))*(?:>|&gt;)")
 
 def with_tags_of(text: MarkedText, target: str) -> TextTranslation | None:
     """Returns a stored translation with the tags of a text. None: it has other tags."""
-    left, items = list(text.tags), list[Item]()
+    left, items, begun = list(text.tags), list[Item](), list[str]()
     written = "|".join(re.escape(tag.text) for tag in left if tag.text) or "(?!)"
     for index, part in enumerate(re.split(f"({written})", target)):  # texts and tags by turns
-        same = next((tag for tag in left if index % 2 and tag.text == part), None)
+        equal = [tag for tag in left if index % 2 and tag.text == part]
+        inner = [tag for tag in equal if tag.kind == "end" and tag.name in begun[-1:]]
+        same = next(iter(inner or equal), None)
         if same:
             left.remove(same)
+            if same.kind == "begin":
+                begun.append(same.name)
+            elif same.kind == "end":
+                del begun[-1:]
         elif index % 2:
             return None
         items.append(same or part)
-    if len(partners_of(items)) < sum(tag.kind != "empty" for tag in text.tags):
+    if len(partners_of(items)) < len(partners_of([*text.parts()])):
         return None  # tags of its pairs cross
     translated = TextTranslation.of(items, text.edges)
     # Parts of both texts that only look like tags must be the same, too.

@@ -179,16 +179,18 @@ def _decide(
     The first rule that fits decides:
     1. The existing translation is the answer; no memory is used.
     2. A person gave an equal text other tags at its edges: its translation is the answer.
-    3. The translation in a memory is the answer if it has the tags of the text.
+    3. The translation of an equal text in a memory is the answer.
     4. A `.tmx` has the text with an empty code for each tag: its translation is the answer.
-    5. The model reads the translation in a memory; there is no answer.
+    5. The translation of a similar text is the answer if it has the tags of the text.
+    6. The model reads the translation of a similar text; there is no answer.
     """
     marked, whole = text.marked, text.marked.whole
     if existing:
         return existing, None
     has_edges = whole.tags != marked.tags
     equal = _exact(memories, whole.write(), text.context) if has_edges else None
-    for asked, use in ((whole, equal), (marked, found)):
+    exact = found if found and found.suggestion.is_exact else None
+    for asked, use in ((whole, equal), (marked, exact)):
         if answer := _answer(asked, use):
             return answer, use
     codes = {f"<ph{number}>": tag.text for number, tag in enumerate(marked.tags, start=1)}
@@ -197,6 +199,8 @@ def _decide(
     if equal and (answer := with_tags_of(coded, equal.suggestion.target)):
         own = answer.with_tag_texts(codes[tag.text] for tag in answer.tags)
         return replace(own, is_known=True), equal
+    if answer := _answer(marked, found):
+        return answer, found
     return None, found if found and found.is_read else None
 
 

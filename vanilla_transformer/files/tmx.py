@@ -134,7 +134,7 @@ def _number_codes(segment: Element, numbers: dict[str, int]) -> None:
     begun = dict[str, str]()  # the last code of a pair has only the `i` of the first one
     for order, code in enumerate(codes):
         pair = code.get("i", str(order))
-        key = code.get("x") or pair
+        key = f"x{number}" if (number := code.get("x")) else f"i{pair}"
         if code.tag == "ept":
             key = f"end of {begun.get(pair)}"
         elif code.tag == "bpt":

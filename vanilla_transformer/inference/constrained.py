@@ -24,7 +24,7 @@ from vanilla_transformer.tokenizer_sides import vocabulary_of
 TermIds = tuple[tuple[int, ...], tuple[int, ...]]
 """The ids of a term within a sentence, and at its beginning if these differ."""
 
-_BEAMS_OF_BANK, _MOST_BEAMS = 2, 16
+_BEAMS_OF_BANK, _MOST_BEAMS = 2, 16  # of a bank, and of a whole search
 _PENALTY = -1e5
 """Added to the scores of hypotheses that end, or must end, without all terms."""
 
@@ -62,7 +62,7 @@ class WordJoins(NamedTuple):
             mask[[*{*tokenizer.all_special_ids} - {tokenizer.eos_token_id}]] = True
         return joins
 
-    def join(self, left: Any, right: Any) -> torch.Tensor:
+    def joined(self, left: Any, right: Any) -> torch.Tensor:
         """Returns whether two tokens have no word border between them."""
         return self.can_be_continued[left] & self.continues[right]
 
@@ -215,12 +215,13 @@ class _TermBeams:
         """
         if not self.begin:
             self._start(running_sequences, decoder_prompt_len)
-        scores, vocab = accumulated_log_probs, accumulated_log_probs.shape[1] // num_beams
+        scores = accumulated_log_probs
+        vocab = scores.shape[1] // num_beams
         outputs = running_sequences[:, :, self.begin : cur_len]
         last = running_sequences[:, :, cur_len - 1]
         progress, is_whole = self._term_progress(outputs)
         has_term = is_whole.any(-1)  # at its end, which a longer word takes back
-        prolongs = has_term.any(-1, keepdim=True) & self.joins.join(last[..., None], slice(None))
+        prolongs = has_term.any(-1, keepdim=True) & self.joins.joined(last[..., None], slice(None))
         candidates = self._candidates(scores, prolongs, progress, outputs.shape[2], beams_to_keep)
         values, candidates = _sorted_once(scores, candidates)
         parents, tokens = candidates // vocab, candidates % vocab
@@ -255,7 +256,7 @@ class _TermBeams:
         """
         outputs = outputs.take_along_dim(parents[..., None], 1)
         progress, is_whole = self._term_progress(torch.cat([outputs, tokens[..., None]], -1))
-        is_prolonged = self.joins.join(last.gather(1, parents), tokens)[..., None]
+        is_prolonged = self.joins.joined(last.gather(1, parents), tokens)[..., None]
         taken_back = has_term.take_along_dim(parents[..., None], 1) & is_prolonged
         counts = self.counts.take_along_dim(parents[..., None], 1) - taken_back.int()
         counts += is_whole.any(-1)
@@ -328,7 +329,7 @@ class _TermBeams:
             if size < length:
                 fits[..., 1] = False
                 before = outputs[:, :, -size - 1, None, None]
-                fits &= ~self.joins.join(before, self.wanted.ids[:, None, :, :, 0])
+                fits &= ~self.joins.joined(before, self.wanted.ids[:, None, :, :, 0])
             progress = torch.where(fits, size, progress)
         is_whole = (progress > 0) & (progress == self.wanted.sizes[:, None])
         return progress.masked_fill(is_whole, 0), is_whole
@@ -375,7 +376,7 @@ def _turns(missing: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """
     rank = (missing[:, :, None] == missing[:, None]).tril(-1).sum(-1)  # in its bank
     turn = rank * (missing.max() + 1) + missing
-    turn += (values < _PENALTY / 2) * (turn.max() + 1)
+    turn += (values < _PENALTY / 2) * (turn.max() + 1)  # those with the penalty come last
     return turn.argsort(stable=True)
 
 
@@ -384,7 +385,7 @@ def _count(part: tuple[int, ...], whole: tuple[int, ...], joins: WordJoins) -> i
     return sum(
         whole[begin : begin + len(part)] == part
         and not any(
-            joins.join(whole[border - 1], whole[border])
+            joins.joined(whole[border - 1], whole[border])
             for border in (begin, begin + len(part))
             if 0 < border < len(whole)
         )

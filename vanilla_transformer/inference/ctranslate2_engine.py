@@ -29,14 +29,14 @@ from vanilla_transformer.weights.ctranslate2 import (
     end_token_of,
 )
 
-_TAKEN_OVER = (
+_TAKEN_OVER = (  # settings that CTranslate2 takes over
     *("num_beams", "num_return_sequences", "length_penalty", "early_stopping"),
     *("max_length", "max_new_tokens", "min_length", "min_new_tokens"),
     *("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id"),
     *("forced_bos_token_id", "forced_eos_token_id"),
     *("bad_words_ids", "no_repeat_ngram_size", "suppress_tokens", "renormalize_logits"),
 )
-_WITHOUT_EFFECT = (
+_WITHOUT_EFFECT = (  # settings that change no output of CTranslate2
     *OF_SAMPLING,  # it does not sample
     *("use_cache", "cache_config", "cache_implementation", "transformers_version"),
 )
@@ -157,7 +157,7 @@ class CTranslate2Engine:
         on_batch: OnBatch = lambda _: None,
     ) -> list[list[Hypothesis]]:
         """As for `Engine`."""
-        aligns, names, settings = align and self.aligns, self.target_tokens, search.settings
+        aligns, settings = align and self.aligns, search.settings
         translate = partial(
             self.translator.translate_batch,
             [[self.source_tokens[index] for index in ids] for ids in sources],
@@ -167,8 +167,9 @@ class CTranslate2Engine:
             return_end_token=True,
             return_attention=aligns,
         )
-        begin, first = [names[needed_start(settings)]], settings.forced_bos_token_id
-        prefix = begin if first is None else [*begin, names[first]]
+        begin = [self.target_tokens[needed_start(settings)]]
+        forced = settings.forced_bos_token_id
+        prefix = begin if forced is None else [*begin, self.target_tokens[forced]]
         results = translate([prefix] * len(sources), **self._options_of(search))
         outputs = [self._best_outputs(result, search) for result in results]
         on_batch(len(sources))  # CTranslate2 tells of no batch
@@ -257,9 +258,9 @@ def _num_hypotheses(search: Search) -> int:
 
 
 def _penalty(search: Search) -> float:
-    """Returns the exponent of the length.
+    """Returns the exponent of the length, which is never 0 where several outputs are wanted.
 
-    Without one, CTranslate2 ends when the best output is found, not all of them.
+    With 0, CTranslate2 ends as soon as it has found the best output.
     """
     return search.length_penalty or (_ALMOST_NO_PENALTY if _num_hypotheses(search) > 1 else 0.0)
 

@@ -30,7 +30,7 @@ class Defects:
         self.num_unknown = 0.0
 
     def add(self, text: str, row: Sequence[Translation], longest: int) -> None:
-        """Counts the outputs of a text, whose longest length is given in tokens."""
+        """Counts the defects of a text and its outputs, which have at most `longest` tokens."""
         cut = [output for output in row if not output.is_complete]
         self.cut_off += [self.num_texts for _ in cut]
         if row[0].untranslated:

@@ -66,13 +66,13 @@ class Joiner:
         source_tokens = chain.from_iterable(map(self.reader.source_tokens, segments))
         tokens = (self.reader.target_tokens(output.hypothesis.tokens) for output in outputs)
         translation = Translation(
-            text=whole.text,
+            text=whole.output,
             score=sum(scores) / normaliser if details.scores else None,
             token_scores=scores if details.scores else None,
             tokens=tuple(chain.from_iterable(tokens)) if details.tokens else None,
             alignment=_token_pairs(outputs) if details.alignment else None,
             source_tokens=tuple(source_tokens) if details.alignment else None,
-            word_alignment=links.words(whole.source, whole.text)
+            word_alignment=links.words(whole.source, whole.output)
             if details.word_alignment
             else None,
             links=links if details.links else None,
@@ -126,7 +126,7 @@ class _Whole:
     """
 
     source: str = ""
-    text: str = ""
+    output: str = ""
     in_source: list[SourceSpan] = field(default_factory=list)
     in_output: list[OutputSpan] = field(default_factory=list)
     aligned: list[int] = field(default_factory=list)
@@ -139,7 +139,7 @@ class _Whole:
         segment, text, copies = output.segment, output.text, output.copies
         kept, pairs = (copies.in_output, copies.pairs) if copies else ((), ())
         terms = targets_in(text, segment.terms, segment.target_language, kept)
-        begin = len(self.text)
+        begin = len(self.output)
         self.marks += [Mark(*_shifted(term.span, begin), "term") for term in terms]
         self._add(segment.text, text, output.links, kept, pairs)
 
@@ -156,13 +156,13 @@ class _Whole:
         kept: Sequence[OutputSpan],
         pairs: Sequence[tuple[SourceSpan, OutputSpan]],
     ) -> None:
-        source_end, text_end = len(self.source), len(self.text)
+        source_end, text_end = len(self.source), len(self.output)
         self.aligned += [len(self.in_source) + index for index in links.aligned]
         self.in_source += [_shifted(span, source_end) for span in links.in_source]
         self.in_output += [_shifted(span, text_end) for span in links.in_output]
         self.marks += [Mark(*_shifted(span, text_end), "kept") for span in kept]
         self.pairs += [(_shifted(a, source_end), _shifted(b, text_end)) for a, b in pairs]
-        self.source, self.text = self.source + source, self.text + text
+        self.source, self.output = self.source + source, self.output + text
 
     @property
     def links(self) -> TokenLinks:
@@ -170,8 +170,8 @@ class _Whole:
         return TokenLinks(self.in_source, self.in_output, self.aligned)
 
     def numbered(self, can_number: bool) -> "_Whole":
-        """Returns the text with numbered placeholders, or the source, if their order differs."""
-        edits = edits_to_number(self.source, self.text, self.pairs)
+        """Returns this with numbered placeholders, or untranslated, if their order differs."""
+        edits = edits_to_number(self.source, self.output, self.pairs)
         if not edits:
             return self
         if not can_number:
@@ -179,7 +179,7 @@ class _Whole:
         links = self.links.edited(edits)
         return _Whole(
             self.source,
-            apply_edits(self.text, edits),
+            apply_edits(self.output, edits),
             [*links.in_source],
             [*links.in_output],
             [*links.aligned],
@@ -208,7 +208,7 @@ def _put_together(pieces: Pieces[Output], outputs: Sequence[Output]) -> _Whole:
             whole.add(piece)
         elif isinstance(piece, Cut):
             whole.source += piece.space
-            whole.text += piece.in_language(language) if outputs else piece.space
+            whole.output += piece.in_language(language) if outputs else piece.space
         else:
             whole.add_fixed(piece)
     return whole.numbered(may_be_numbered(outputs[0].segment.source.flags)) if outputs else whole

@@ -23,7 +23,7 @@ def check_directions(
     config = Path(model, "tokenizer_config.json")
     if not config.is_file() or "directions" not in (record := read_object(config)):
         return None
-    tokenizer = SimpleNamespace(init_kwargs=record)
+    tokenizer = SimpleNamespace(init_kwargs=record)  # all that a direction reads of one
     direction = Direction.resolve(tokenizer, None, source, target, closest_tag)
     for text in texts:
         direction.of_text(text, tags_of_sources(tokenizer))

@@ -63,7 +63,7 @@ def decide_memory_uses(
         if found is None:
             yield None
         elif marks_doubt and (found.similarity == 1 or not is_read):
-            yield MemoryUse(found, answer=found.target)
+            yield MemoryUse(found, answer=found.target)  # as a proposal
         else:  # the model reads the translation, or the result only shows it
             is_repaired = is_read and marks_doubt and found.similarity >= LEAST_REPAIRED
             yield MemoryUse(found, is_read=is_read, is_repaired=is_repaired)

@@ -74,23 +74,20 @@ class Reader:
         """Reads the sources in texts as segments that are short enough."""
         sources = [piece for pieces in texts for piece in pieces if isinstance(piece, Source)]
         segments = map(self._short_pieces, self.read(sources))
-        return SplitTexts(
-            [
-                [
-                    new
-                    for piece in pieces
-                    for new in (next(segments) if isinstance(piece, Source) else [piece])
-                ]
-                for pieces in texts
-            ]
-        )
+        split: list[Pieces[Segment]] = []
+        for pieces in texts:
+            split.append([])
+            for piece in pieces:
+                split[-1] += next(segments) if isinstance(piece, Source) else [piece]
+        return SplitTexts(split)
 
     def _lines(self, text: JobText, job: Job) -> Pieces[Source]:
-        """Returns the lines of a text, or their sentences if they have letters, and the rest."""
+        """Returns the lines of a text, or the sentences of those with letters, and the rest."""
         former, direction = text.former, text.direction
         if former and former.answer is not None:
             return [Fixed(former.answer)]
-        lines, pieces = split_lines(text.text), Pieces[Source]()
+        lines = split_lines(text.text)
+        pieces: Pieces[Source] = []
         whole = Source(text.text, direction, job.demands, text.flags, kept=text.kept)
         # A similar text belongs to the whole text, so that this is not divided.
         is_one = sum(isinstance(line, Line) for line in lines) == 1
@@ -99,8 +96,8 @@ class Reader:
             if isinstance(line, str):
                 pieces.append(Fixed(line))
                 continue
-            own = direction.for_text(line.text, self._tags)
-            source = replace(whole.part(line.span, own), similar=similar)
+            line_direction = direction.for_text(line.text, self._tags)
+            source = replace(whole.part(line.span, line_direction), similar=similar)
             if job.in_sentences and not any(map(str.isalpha, line.text)):
                 pieces.append(Fixed(line.text, source.find_kept()))
             elif job.in_sentences and not similar:
@@ -220,7 +217,8 @@ class Reader:
         tag, direction = source.direction.of_text(source.text, self._tags)
         line = source.part((len(tag), len(source.text)), direction)
         language = known_tag(direction.source)
-        pieces, end = Pieces[Source](), len(tag)
+        pieces: Pieces[Source] = []
+        end = len(tag)
         for piece in split(line.text, language=language, undivided=line.find_kept()):
             begin, end = end, end + len(piece.space if isinstance(piece, Cut) else piece)
             if isinstance(piece, Cut):
@@ -279,31 +277,52 @@ class Reader:
         """Returns the tokens of a segment."""
         return tuple(tokens_of_ids(self.tokenizer, segment.ids, "source"))
 
-    def source_spans(self, segment: Segment) -> list[Span]:
-        """Returns the span of each token in the text; the tag before the text has an empty one."""
-        reading, direction = segment.reading, segment.source.direction
-        shift = len(direction.read(""))
-        spans = (
-            reading.in_original((max(begin - shift, 0), max(end - shift, 0)))
-            for begin, end in self._spans(segment.encoded, "source", direction.source)
+    def source_spans(self, segments: Sequence[Segment]) -> list[list[Span]]:
+        """Returns the span of each token of segments in their texts; a tag has an empty one."""
+        directions = [segment.source.direction for segment in segments]
+        rows = self._spans(
+            "source",
+            [segment.encoded for segment in segments],
+            [direction.source for direction in directions],
         )
-        return [stripped(segment.text, span) for span in spans]
-
-    def output_spans(self, output: Output) -> list[Span]:
-        """Returns the span of each token but the end, in `output.decoded`."""
-        ids, text = output.hypothesis.ids, output.decoded
-        if output.given is None:
-            spans = spans_of_ids(self.target_tokenizer, ids, text)
-        else:
-            language = output.segment.source.direction.target
-            spans = self._spans(output.given, "target", language)[: len(ids)]
-        return [stripped(text, span) for span in spans]
-
-    def _spans(self, encoded: Encoded, side: str, language: str | None) -> list[Span]:
-        view = self._in_language[side](language)
-        encoding = call_tokenizer(view, side, [encoded.text], truncation=False)
-        (spans,) = spans_of_encoding(self.tokenizer, [encoded.text], encoding, side)
+        spans = []
+        for segment, direction, row in zip(segments, directions, rows, strict=True):
+            reading, shift = segment.reading, len(direction.read(""))
+            own = (
+                reading.in_original((max(begin - shift, 0), max(end - shift, 0)))
+                for begin, end in row
+            )
+            spans.append([stripped(segment.text, span) for span in own])
         return spans
+
+    def output_spans(self, outputs: Sequence[Output]) -> list[list[Span]]:
+        """Returns the span of each token but the end, in `output.decoded`."""
+        given = [output.given for output in outputs if output.given is not None]  # all or none
+        targets = [output.segment.source.direction.target for output in outputs]
+        rows = (
+            self._spans("target", given, targets)
+            if given
+            else [
+                spans_of_ids(self.target_tokenizer, output.hypothesis.ids, output.decoded)
+                for output in outputs
+            ]
+        )
+        return [
+            [stripped(output.decoded, span) for span in row[: len(output.hypothesis.ids)]]
+            for output, row in zip(outputs, rows, strict=True)
+        ]
+
+    def _spans(
+        self, side: str, encoded: Sequence[Encoded], languages: Sequence[str | None]
+    ) -> list[list[Span]]:
+        """Returns the spans of the tokens of encoded texts."""
+
+        def spans(language: str | None, texts: list[str]) -> list[list[Span]]:
+            view = self._in_language[side](language)
+            encoding = call_tokenizer(view, side, texts, truncation=False)
+            return spans_of_encoding(self.tokenizer, texts, encoding, side)
+
+        return map_grouped([each.text for each in encoded], languages, spans)
 
     def target_tokens(self, ids: Ids) -> tuple[str, ...]:
         """Returns the tokens of ids of a target."""

@@ -63,8 +63,7 @@ class Translation:
         score: Log-probability of the tokens in nats, divided by their number to the power of
             `length_penalty`.
         tokens: The tokens of the output; each segment that the model ended has its end.
-        token_scores: Log-probability in nats of each of the tokens. exp of it is the probability,
-            1 for a token that the settings force.
+        token_scores: Log-probability in nats of each of the tokens; 0 if the settings force it.
         alignment: (source token, target token) by their indices in the text, the ends included in
             the count.
         source_tokens: The tokens that the model reads, if an alignment was requested.
@@ -76,7 +75,7 @@ class Translation:
             off at the longest length.
         untranslated: Whether `text` is the source, since placeholders without numbers, such as
             `%s`, would have another order.
-        repeated: Whether it repeats up to six words, or a part of a word, three times in a row,
+        repeated: Whether `text` repeats up to six words, or a part of a word, three times in a row,
             and its source does not.
         quality: The expected chrF of the output, from 0 to 100. None: no scores were requested, or
             the model has no calibration; see `inference.quality`.
@@ -85,7 +84,7 @@ class Translation:
         restored: The parts of the source, such as placeholders, that the model did not copy and the
             alignment put into `text`.
         terms: The terms of the glossary in the source, and their targets.
-        missing_terms: The targets that it does not contain.
+        missing_terms: The targets that `text` does not contain.
         from_memory: A former translation of the source: if it is exact, `text` is its target.
         marks: The kept parts and the targets of terms in `text`, in order.
         features: The features that tell its quality. None: no scores were requested, or no model

@@ -95,7 +95,7 @@ def _any_output(is_wrong: Callable[[Output], bool]) -> Callable[[Outputs], bool]
 
 
 class Retry(NamedTuple):
-    """A second computation of wrong outputs. A call without `retries` leaves optional ones out."""
+    """A second computation of wrong outputs; an optional one needs a call with `retries`."""
 
     is_wrong: Callable[[Outputs], bool]
     compute: Callable[[list[Outputs], Call], list[Outputs]]
@@ -130,9 +130,9 @@ class SegmentTranslator:
     def _translate_in_groups(
         self, segments: Sequence[Segment], call: Call, on_batch: OnBatch = lambda _: None
     ) -> list[Outputs]:
-        def translate(key: tuple[FirstTokens, bool], segments: list[Segment]) -> list[Outputs]:
+        def run_group(key: tuple[FirstTokens, bool], segments: list[Segment]) -> list[Outputs]:
             begin, _ = key
-            group_call = self.steps.call_with_begin(call, begin)
+            group_call = self.steps.with_begin(call, begin)
             rows = self.steps.run(segments, group_call, on_batch)
             for retry in self.retries:
                 if retry.is_optional and not call.retries:
@@ -147,7 +147,7 @@ class SegmentTranslator:
         keys = [
             (segment.source.direction.begin, segment.probably_needs_links) for segment in segments
         ]
-        return map_grouped(segments, keys, translate)
+        return map_grouped(segments, keys, run_group)
 
     def _with_sentences(self, rows: list[Outputs], call: Call) -> list[Outputs]:
         """Translates segments whose outputs are cut off or lack sentences sentence by sentence."""
@@ -235,7 +235,7 @@ class SegmentTranslator:
             segments = [rows[index][0].segment for index in indices]
             group_call = self.steps.with_search(call, searches[indices[0]])
             again = self.steps.run(segments, group_call, terms=[terms[index] for index in indices])
-            return [_with_outputs(rows[n], new) for n, new in zip(indices, again, strict=True)]
+            return [_filled_up(rows[n], new) for n, new in zip(indices, again, strict=True)]
 
         beams = [search.num_beams for search in searches]
         return map_grouped(list(range(len(rows))), beams, search_group)
@@ -257,12 +257,12 @@ class SegmentTranslator:
         return [term for term in candidates if term is not None]
 
 
-def _with_outputs(row: Outputs, others: Outputs) -> Outputs:
-    """Returns the outputs of a row that have their terms, and other ones in place of the others."""
+def _filled_up(row: Outputs, new: Outputs) -> Outputs:
+    """Keeps the outputs of a row that have their terms; new ones, equal texts last, fill it up."""
     kept = [output for output in row if not output.missing_terms]
     texts = {output.text for output in kept}
-    others = sorted(others, key=lambda output: output.text in texts)
-    return [*kept, *others][: len(row)]
+    new = sorted(new, key=lambda output: output.text in texts)
+    return [*kept, *new][: len(row)]
 
 
 def _with_terms_placed(output: Output, usual: Mapping[Source, str]) -> Output:

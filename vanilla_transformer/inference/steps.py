@@ -35,7 +35,7 @@ Outputs = list[Output]
 
 
 class Steps:
-    """The steps of one model.
+    """The steps of one model; each returns outputs with more of their attributes.
 
     Args:
         end: The token that ends a target. None: no token does.
@@ -44,7 +44,7 @@ class Steps:
     def __init__(self, reader: Reader, engines: Engines, end: int | None) -> None:
         self.reader, self.engines, self.end = reader, engines, end
 
-    def call_with_begin(self, call: Call, begin: FirstTokens) -> Call:
+    def with_begin(self, call: Call, begin: FirstTokens) -> Call:
         """Returns a call for targets that begin with these tokens."""
         settings = with_first_token(call.search.settings, begin)
         if settings is call.search.settings:
@@ -135,10 +135,11 @@ class Steps:
                 call.batch_tokens,
                 needed_start(call.search.settings),
             )
-        for index, row in zip(wanted, aligned, strict=True):
-            output = outputs[index]
-            in_output = self.reader.output_spans(output)
-            in_source = self.reader.source_spans(output.segment)
+        some = [outputs[index] for index in wanted]
+        in_sources = self.reader.source_spans([output.segment for output in some])
+        in_outputs = self.reader.output_spans(some)
+        columns = zip(wanted, some, in_sources, in_outputs, aligned, strict=True)
+        for index, output, in_source, in_output, row in columns:
             links = TokenLinks(in_source, in_output, row[: len(in_output)])
             linked[index] = replace(
                 output,
@@ -214,7 +215,8 @@ def edited(output: Output, edits: Sequence[Edit]) -> Output:
 
 def restore(output: Output) -> Output:
     """Adds the spaces, kept parts and percent signs of a source that its output lacks."""
-    segment, edits = output.segment, list[Edit]()
+    segment = output.segment
+    edits: list[Edit] = []
     if spaces := segment.reading.edits_to_restore_spaces(output.text, output.links):
         output = edited(output, spaces)
     if output.copies and not output.copies.are_right:
@@ -224,18 +226,17 @@ def restore(output: Output) -> Output:
         output = edited(output, edits)
     if output.copies:
         kept = output.copies.in_output
-        percents = edits_to_add_percents(segment.text, segment.kept, output.text, kept)
-        if percents:
+        if percents := edits_to_add_percents(segment.text, segment.kept, output.text, kept):
             output = edited(output, percents)
             edits = [*edits, *percents]
     return replace(output, restored=tuple(edit.text.strip() for edit in edits if edit.text))
 
 
-def _is_cut_off(output: Hypothesis, search: Search) -> bool:
-    """Returns whether an output reached the longest length without an end of the model.
+def _is_cut_off(hypothesis: Hypothesis, search: Search) -> bool:
+    """Returns whether a search reached the longest length before the model ended the output.
 
     An end that `forced_eos_token_id` sets does not count.
     """
     forced = search.settings.forced_eos_token_id is not None
-    ended = output.end is not None and not forced
-    return not ended and len(output.ids) >= search.max_new_tokens - forced
+    ended = hypothesis.end is not None and not forced
+    return not ended and len(hypothesis.ids) >= search.max_new_tokens - forced

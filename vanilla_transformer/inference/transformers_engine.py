@@ -115,9 +115,9 @@ class TransformersEngine(Engine):
             forced = self._forced_outputs(sources, targets, batch_tokens, start, True)
             for indices, weights, _ in forced:
                 for index, matrix in zip(indices, weights, strict=True):
-                    words = max(len(sources[index]) - (not ends.isdisjoint(sources[index][-1:])), 1)
-                    best = matrix[: len(targets[index]), :words].argmax(-1)
-                    aligned[index] = best.tolist()
+                    has_end = not ends.isdisjoint(sources[index][-1:])
+                    count = max(len(sources[index]) - has_end, 1)
+                    aligned[index] = matrix[: len(targets[index]), :count].argmax(-1).tolist()
         return aligned
 
     def _forced_outputs(
@@ -137,8 +137,7 @@ class TransformersEngine(Engine):
         for indices in token_batches(sizes, batch_tokens):
             inputs = self._pad_sources([sources[index] for index in indices])
             ids = [torch.tensor(targets[index]) for index in indices]
-            labels = pad_sequence(ids, batch_first=True, padding_value=-100)
-            labels = labels.to(self.model.device)
+            labels = pad_sequence(ids, batch_first=True, padding_value=-100).to(self.model.device)
             pad = self.model.config.pad_token_id
             outputs = self.model(  # not with `labels`: no loss is needed
                 **inputs,

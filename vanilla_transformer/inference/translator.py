@@ -75,7 +75,7 @@ class Translator:
         calibration: The calibration of the quality of outputs. None: it is unknown.
 
     Attributes:
-        engine: The engine; searches that it cannot compute are those of transformers.
+        engine: The engine; transformers computes the searches that it cannot.
         source_languages: The languages of sources, as the model spells them. Empty: it names none.
         target_languages: The same for targets.
     """
@@ -239,7 +239,7 @@ class Translator:
         given, asked = tee(_checked(texts))
         uses = self._memory_uses(asked, directions, memories)
         job_texts = map(JobText, given, cycle(directions), uses)
-        chunks = iter(lambda: list(islice(job_texts, TEXTS_PER_CHUNK)), [])
+        chunks = iter(lambda: list(islice(job_texts, TEXTS_PER_CHUNK)), [])  # until one is empty
         jobs = (replace(job, texts=chunk) for chunk in chunks)
         total = len(texts) if isinstance(texts, Sized) else None
         return self.run_jobs(jobs, total, progress, name_text)
@@ -257,7 +257,7 @@ class Translator:
         Args:
             memories: Former translations of the texts; the first memory that has a text counts.
             directions: The direction of each text. None: that of the options.
-            former: The decision on each text, of a caller that knows the texts around these.
+            former: The use of a former translation for each text, if the caller has decided it.
         """
         job, texts = self._plan_options(options), list(_checked(texts))
         if directions is None:
@@ -317,7 +317,7 @@ class Translator:
 
         Args:
             total: Number of all texts. None: it is not known.
-            progress: As for `translate`, as `name_text` is.
+            progress, name_text: As for `translate`.
         """
         defects = Defects()
         with Progress(total, "texts", shown=progress) as shown:
@@ -364,7 +364,7 @@ class Translator:
         """Decides the direction of each of so many texts.
 
         Args:
-            search: The search of the options, of a caller that has decided it.
+            search: The search of the options, if the caller has decided it.
         """
         forced = options.given().get("forced_bos_token_id")
         if options.target_language is not None and forced is not None:
@@ -457,18 +457,18 @@ class Translator:
         sources, targets = (
             [text.strip(WHITE_SPACE) for text in side] for side in (sources, targets)
         )
-        search, engines = self.search_of(options), self.engines
+        search = self.search_of(options)
         directions = self.directions(len(sources), options, search)
         pairs = self.reader.read_pairs(sources, targets, directions)
         for index, pair in enumerate(pairs):
             if (size := len(pair.segment)) > self.source_limit:
                 raise LongSourceError(index, size, self.source_limit)
-        engine = engines.for_scores(search) if options.scores else engines.transformers
-        size = options.batch_tokens or engine.batch_tokens
+        engine = self.engines.for_scores(search) if options.scores else self.engines.transformers
+        batch_tokens = options.batch_tokens or engine.batch_tokens
 
         def compute(begin: FirstTokens, pairs: list[Output]) -> list[Output]:
             begun = replace(search, settings=with_first_token(search.settings, begin))
-            return step(pairs, Call(begun, engine, options.details, size))
+            return step(pairs, Call(begun, engine, options.details, batch_tokens))
 
         begins = [pair.segment.source.direction.begin for pair in pairs]
         return map_grouped(pairs, begins, compute)

@@ -25,7 +25,7 @@ from vanilla_transformer.training.store import OutputDirectory
 logger = logging.get_logger(__name__)
 
 _HEADROOM = 4
-"""Largest number of steps, divided by those that fit: chosen for five other processes that end."""
+"""Largest number of steps, as a multiple of those that fit: five other processes may end."""
 _MINUTES = (10, 30, 120)
 """The times, in minutes, for which a dry run tells the training that fits."""
 
@@ -52,7 +52,7 @@ class Fit:
 
         Args:
             spent: Seconds of the time that have passed.
-            most: Seconds of a run of all epochs, above which no time is advised.
+            most: Seconds of a run of all epochs: no longer time is advised.
         """
         if loaded.init_from is not None:
             return

@@ -12,7 +12,7 @@ from vanilla_transformer.run.architecture_options import ARCHITECTURE_FIELDS
 from vanilla_transformer.run.arguments import RunArguments
 from vanilla_transformer.run.defaults import RunFacts, choose_defaults
 
-_BYTES_OF_TOKEN, _BYTES_OF_CODE = 66, 43_000
+_BYTES_OF_TOKEN, _BYTES_OF_THE_REST = 66, 43_000
 """Bytes of a token in the vocabulary and `tokenizer.json`, and of the tokenizer's other files.
 
 Measured on the 10,000 subwords of the model of the repository.
@@ -30,7 +30,7 @@ def bytes_in_8_bits(model: Any) -> int:
         weight.numel() + 4 * len(weight) if weight.dim() > 1 else 4 * weight.numel()
         for weight in model.parameters()
     )
-    return int(1.01 * weights) + _BYTES_OF_TOKEN * int(model.config.vocab_size) + _BYTES_OF_CODE
+    return int(1.01 * weights) + _BYTES_OF_TOKEN * int(model.config.vocab_size) + _BYTES_OF_THE_REST
 
 
 def narrow_to_size(facts: RunFacts, arguments: RunArguments) -> RunFacts:

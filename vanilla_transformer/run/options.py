@@ -15,9 +15,9 @@ from vanilla_transformer.rules import Rule, check_rules
 
 def _read_size(text: str) -> int:
     """Reads a number of bytes, such as 8000000 or 8MB."""
-    number = text.upper().removesuffix("MB")
+    unit = 10**6 if text.upper().endswith("MB") else 1
     try:
-        return int(float(number) * (10**6 if number != text.upper() else 1))
+        return int(float(text.upper().removesuffix("MB")) * unit)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{text!r} is no size: give bytes or MB, as 8000000 or 8MB") from error
 

@@ -15,11 +15,11 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTr
 from vanilla_transformer.run.options import TokenizerArguments
 from vanilla_transformer.tokenizer_sides import vocabulary_of
 
-# Fields of a saved model that may change: regularisation, and the reach of its positions.
 _FREE_TO_CHANGE = (
     *("dropout", "attention_dropout", "activation_dropout", "ffn_dropout", "label_smoothing"),
     *("encoder_layerdrop", "decoder_layerdrop", "rope_parameters", "max_position_embeddings"),
 )
+"""Fields of a saved model that may change: regularisation, and the reach of its positions."""
 
 
 def tokenizer_sample(rows: Dataset, size: int) -> Dataset:

@@ -49,7 +49,7 @@ class Batcher:
     """Collects the segments of requests, and computes them in threads.
 
     Args:
-        compute: Computes the outputs of segments for one search; called from several threads if
+        compute: Computes the outputs of segments by one call; called from several threads if
             there are several workers.
         workers: The number of threads.
         metrics: Counts the batches.

@@ -72,7 +72,7 @@ class Contents(ABC, Generic[Item, Planned]):
             detect, texts = service.models.detected_directions, list(map(_text_of, self.items))
             found = await asyncio.to_thread(detect, texts, target)
         else:
-            found = [(service.models.for_direction(source, target), None)] * len(self.items)
+            found = [(service.models.direction(source, target), None)] * len(self.items)
         groups: dict[ServedDirection | None, list[int]] = {}
         for index, (direction, _) in enumerate(found):
             groups.setdefault(direction, []).append(index)

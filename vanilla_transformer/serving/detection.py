@@ -45,7 +45,7 @@ def detect_sources(texts: list[str], sources: list[str], target: str) -> list[De
     ]
     known = {*sources, target}
     decided = [found for found in own if found]
-    if None in own:
+    if None in own:  # short texts are detected with the long ones in a known language
         usable = [found is None or found.code in known for found in own]
         decided = [detect_source("\n".join(compress(texts, usable)), sources, target)]
     if all(found.code not in known for found in decided):

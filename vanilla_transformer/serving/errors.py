@@ -74,9 +74,9 @@ def _describe_problem(error: FieldsError) -> str:
     """Names one wrong field, its value, and the values that it takes."""
     problems = error.problems
     for problem in problems:
-        unknown = problem["loc"][-1:] or (problem["input"],)  # a name that is not Unicode
+        name = problem["loc"][-1] if problem["loc"] else problem["input"]  # else not Unicode
         if problem["type"] == "extra_forbidden" or not problem["loc"]:
-            return f"Unknown field {_shorten(unknown[0])}: use {', '.join(error.allowed)}."
+            return f"Unknown field {_shorten(name)}: use {', '.join(error.allowed)}."
     # Of the types that a field may have, the one that fits best fails deepest in the value.
     field = problems[0]["loc"][0]
     tried = [problem for problem in problems if problem["loc"][0] == field]

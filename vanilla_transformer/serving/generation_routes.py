@@ -21,11 +21,11 @@ from vanilla_transformer.serving.glossaries import GlossaryField
 from vanilla_transformer.serving.service import service_of
 
 router = APIRouter(tags=["Generation"])
-_NAMES = (
+_NAMES = (  # options of a translation that are fields of the body
     *("source_language", "target_language", "n_best", "scores", "alignment"),
     *SearchOptions.__dataclass_fields__,
 )
-_ALWAYS_TOLD = (
+_ALWAYS_TOLD = (  # fields of a `Translation` that every answer has
     *("text", "is_complete", "repeated", "untranslated", "unknown_share", "restored", "terms"),
     "missing_terms",
 )
@@ -64,13 +64,14 @@ class GenerateFields(_option_fields(_NAMES)):  # type: ignore[misc]  # made from
 async def generate(request: Request) -> JSONResponse:
     """Answers with the outputs of texts by one model."""
     service = service_of(request)
-    fields, limits = await service.read_fields(request, GenerateFields), service.settings.limits
+    fields = await service.read_fields(request, GenerateFields)
+    limits = service.settings.limits
     check_limit(fields.num_beams, limits.max_beams, "num_beams", FIELD_LIMIT)
     check_limit(fields.n_best, limits.max_beams, "n_best", FIELD_LIMIT)
     check_limit(fields.max_new_tokens, limits.max_new_tokens, "max_new_tokens", FIELD_LIMIT)
     texts = fields.texts if isinstance(fields.texts, list) else [fields.texts]
     service.check_size(texts)
-    direction = service.models.direction_of(
+    direction = service.models.direction_of_model(
         fields.model, fields.source_language, fields.target_language
     )
     options = TranslateOptions(

@@ -110,7 +110,8 @@ async def translate_file(request: Request) -> JSONResponse:
     fields = await service.read_fields(request, FileFields)
     path = Path(fields.file.filename or "")
     options = TranslateOptions(glossary=service.glossaries.chosen(fields.glossary))
-    most, content = _MOST_EXPANSION * service.settings.limits.max_body, await fields.file.read()
+    content = await fields.file.read()
+    most = _MOST_EXPANSION * service.settings.limits.max_body
     file = await asyncio.to_thread(File.read, path.name, content, options, most)
     service.check_size([text.marked.plain for text in file.items[0].texts])
     work = file.translate(request, service, fields.source, fields.target)
@@ -155,7 +156,7 @@ async def suggest(request: Request) -> JSONResponse:
     service.check_size([fields.q, fields.s])
     if not (fields.q.strip() and fields.s.strip()):
         raise RequestError(400, "Invalid request: q and s are the text and its translation")
-    codes = service.models.for_direction(fields.source, fields.target).codes
+    codes = service.models.direction(fields.source, fields.target).codes
     try:
         await asyncio.to_thread(service.memory.add, *codes, Pair(fields.q, fields.s))
     except ValueError as error:

@@ -24,7 +24,7 @@ class StoredMemory:
     def __init__(self, path: str) -> None:
         self._path, self._lock = Path(path), Lock()
         self._memories: defaultdict[tuple[str, ...], Memory] = defaultdict(Memory)
-        self._position = self._line = 0  # after the bytes and lines that have been read
+        self._position = self._line = 0  # numbers of bytes and lines that have been read
         with self._open_at_end():  # makes the file, or ends its last line
             pass
         self._file = ChangingFile(path)

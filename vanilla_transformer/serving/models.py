@@ -88,8 +88,8 @@ class Models:
         by_source.pop(ANY, None)  # a text in any language follows no other model
         for first in direct:
             for further in by_source[first.codes[1]]:
-                source, target = first.codes[0], further.codes[1]
-                codes = source, target
+                codes = source, target = first.codes[0], further.codes[1]
+                # Two codes of one language, such as en and en-US, are no direction.
                 if codes not in self.directions and _closest_code(source, [target]) != target:
                     self.directions[codes] = replace(first, codes=codes, further=further)
 
@@ -104,7 +104,7 @@ class Models:
             raise RequestError(404, f"There is no model {name[:100]!r}: use one of {names}.")
         return self.by_name[name]
 
-    def direction_of(
+    def direction_of_model(
         self, name: str | None, source: str | None, target: str | None
     ) -> ServedDirection:
         """Returns a direction of a model by its name; the model may refuse the languages later."""
@@ -112,7 +112,7 @@ class Models:
         codes = _served_codes([*model.directions], source, target)
         return ServedDirection(model, codes, model.directions.get(codes, (source, target)))
 
-    def for_direction(self, source: str, target: str) -> ServedDirection:
+    def direction(self, source: str, target: str) -> ServedDirection:
         """Returns a direction, or refuses it (400). Codes may have any spelling."""
         directions = self.directions
         codes = _served_codes([*directions], source, target)

@@ -23,7 +23,7 @@ from prometheus_client import (
 
 EVENTS = logging.getLogger("vanilla_transformer.serving")
 """The logger of the server: each record's message is the name of an event."""
-_RECORD_FIELDS = "fields"
+_RECORD_FIELDS = "fields"  # attribute of a record with the facts of its event
 _SEGMENT_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _TOKEN_BUCKETS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384)
 
@@ -67,7 +67,7 @@ def log_event(event: str, level: int = logging.INFO, **fields: Any) -> None:
     """Logs an event of the server.
 
     Args:
-        **fields: The facts of the event, but None. Of `exception`, a description is logged.
+        **fields: The facts of the event; None is left out, and `exception` is described.
     """
     known = {name: value for name, value in fields.items() if value is not None}
     error = known.pop("exception", None)

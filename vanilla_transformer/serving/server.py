@@ -118,12 +118,12 @@ async def metrics(request: Request) -> Response:
 
 
 async def _answer_page(request: Request) -> FileResponse:
-    """Answers with a file of the page for a browser; its engine asks this server."""
+    """Answers with a file of the page for a browser."""
     file = _PAGE_FILES[request.scope["route"].path]
     return FileResponse(web.FOLDER / file, headers={"Cache-Control": "no-cache"})
 
 
 _PAGE_FILES = {f"/{file}": file for file in web.PAGE}
-_PAGE_FILES |= {"/": web.PAGE[0], "/translator.js": "requests.js"}
+_PAGE_FILES |= {"/": web.PAGE[0], "/translator.js": "requests.js"}  # which asks this server
 for path in _PAGE_FILES:
     status_routes.get(path, include_in_schema=False)(_answer_page)

@@ -43,14 +43,14 @@ def load_translator(path: str, computation: Computation) -> Translator:
 
 
 class LoadedModel:
-    """A translator, and the batches of each model that has its path."""
+    """A translator, and a batcher for each model that has its path."""
 
     def __init__(self, translator: Translator) -> None:
         self.translator = translator
         self._batchers: dict[str, Batcher] = {}
 
     def batcher(self, model: str, workers: int, metrics: Metrics) -> Batcher:
-        """Returns the batches of a model, by its name."""
+        """Returns the batcher of a model, by its name."""
         if model not in self._batchers:
             compute = self.translator.segment_translator.translate
             self._batchers[model] = Batcher(compute, workers, metrics, model)
