@@ -156,6 +156,7 @@ class _Choices:
             if re.match(TAG_SIGN, token[0]):
                 items.append(next(self._tags, ""))
                 continue
+            # Neither a brace that nothing closes, nor a tag within a placeholder.
             _require(token[0] != "{" and not re.search(TAG_SIGN, token[0]))
             content: Sequence[str | int] = [token[0]]
             if token[1]:

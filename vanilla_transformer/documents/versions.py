@@ -82,13 +82,16 @@ def _kept_translations(
         target = targets.get(former, ())
         is_unchanged = target and sources[former][0].part == message[0].part
         part = target[0].part if is_unchanged else None
-        texts = target if _fit(message, target) else ()
-        if part and not texts:  # other branches (plural forms) than the source's stay one part
-            texts = message
+        fits = _fit(message, target)
+        if not (part or fits):
+            kept += [None for _ in message]
+            continue
+        # With other branches (plural forms) than the source's, a translation stays one part.
+        texts = [text.marked for text in (target if fits else message)]
         kept += [
             TextTranslation(own.plain, own.tags, text.marked.edges, is_known=True, part=part)
-            for text, own in zip(message, (text.marked for text in texts), strict=False)
-        ] or [None for _ in message]
+            for text, own in zip(message, texts, strict=True)
+        ]
     return kept
 
 

@@ -46,10 +46,7 @@ class XmlFile(FileTemplate):
         self.untranslatable = [*named, *units.left]
         self.pairs, self.marks_doubt = units.pairs, bool(schema.target)
         self.lowered_source = source.lower() if schema.has_accelerators else None
-        languages = dict.fromkeys(filter(None, (element.attribute(key) for element, key in naming)))
-        if len(languages) > 1:
-            raise ValueError(f"translations into {' and '.join(languages)}: make a file of each.")
-        self.language = "".join(languages)
+        self.language = _language_in(naming)
         self._naming = min(naming, key=lambda pair: pair[0].begin, default=None)
 
     def join(self, outputs: Translations, language: str | None = None) -> str:
@@ -62,3 +59,11 @@ class XmlFile(FileTemplate):
         if empty := re.search(rf"""\s{attribute}\s*=\s*(?:""|'')""", element.tag):
             begin, end = (element.begin + position for position in empty.span())
         return f'{text[:begin]} {attribute}="{language}"{text[end:]}'
+
+
+def _language_in(naming: Sequence[tuple[Element, str]]) -> str:
+    """Returns the language that a file names for its translations. "": it names none."""
+    languages = dict.fromkeys(filter(None, (element.attribute(key) for element, key in naming)))
+    if len(languages) > 1:
+        raise ValueError(f"translations into {' and '.join(languages)}: make a file of each.")
+    return "".join(languages)

@@ -103,7 +103,9 @@ def search_with_terms(search: Search, terms: Sequence[TermIds]) -> Search:
 def with_terms(
     model: Any, terms: Sequence[Sequence[TermIds]], joins: WordJoins, settings: GenerationConfig
 ) -> Any:
-    """Returns a copy of a model, which shares its weights, whose outputs contain the terms.
+    """Returns a copy of a model that shares its weights, and whose outputs contain the terms.
+
+    It replaces two methods of transformers' beam search, which choose continuations and beams.
 
     Args:
         terms: The terms of each source. A term that is too long for an output is left out.

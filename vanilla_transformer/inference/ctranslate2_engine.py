@@ -101,8 +101,7 @@ class CTranslate2Engine:
             f"`{name}` is {value!r}"
             for name, value in vars(settings).items()
             if not (name.startswith("_") or name in _TAKEN_OVER or name in _WITHOUT_EFFECT)
-            and value is not False
-            and value not in (None, _NEUTRAL.get(name))
+            and not (value is None or value is False or value == _NEUTRAL.get(name))
         ]
         never = [[start], [settings.pad_token_id], [self.end_id]]
         words = [ids for ids in settings.bad_words_ids or () if ids not in never]

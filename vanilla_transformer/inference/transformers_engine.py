@@ -91,9 +91,9 @@ class TransformersEngine(Engine):
         """As for `Engine`."""
         scores: list[list[float]] = [[] for _ in sources]
         with evaluation_mode(self.model), banned_ids(self.model, self.unnamed):
-            for indices, logits, labels in self._forced_outputs(
-                sources, targets, batch_tokens, start
-            ):
+            forced = self._forced_outputs(sources, targets, batch_tokens, start)
+            for indices, outputs, labels in forced:
+                logits = outputs.logits.float()
                 chosen = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
                 for index, values in zip(indices, chosen.tolist(), strict=True):
                     scores[index] = values[: len(targets[index])]
@@ -113,7 +113,8 @@ class TransformersEngine(Engine):
         ends = {*end_tokens_of(self.model.config), tokenizer_end}
         with evaluation_mode(self.model):
             forced = self._forced_outputs(sources, targets, batch_tokens, start, True)
-            for indices, weights, _ in forced:
+            for indices, outputs, _ in forced:
+                weights = self._aligning_weights(outputs.cross_attentions)
                 for index, matrix in zip(indices, weights, strict=True):
                     has_end = not ends.isdisjoint(sources[index][-1:])
                     count = max(len(sources[index]) - has_end, 1)
@@ -127,8 +128,8 @@ class TransformersEngine(Engine):
         batch_tokens: int,
         start: int,
         output_attentions: bool = False,
-    ) -> Iterator[tuple[list[int], torch.Tensor, torch.Tensor]]:
-        """Yields indices, logits (or mean attention weights) and labels, batch by batch.
+    ) -> Iterator[tuple[list[int], Any, torch.Tensor]]:
+        """Yields indices, outputs of the model and labels, batch by batch.
 
         The caller sets the evaluation mode: a generator that an error leaves behind would
         restore the mode and the gradients of its beginning much later.
@@ -145,10 +146,7 @@ class TransformersEngine(Engine):
                 use_cache=False,
                 output_attentions=output_attentions,
             )
-            if output_attentions:
-                yield indices, self._aligning_weights(outputs.cross_attentions), labels
-            else:
-                yield indices, outputs.logits.float(), labels
+            yield indices, outputs, labels
 
     def _aligning_weights(self, layers: Sequence[torch.Tensor]) -> torch.Tensor:
         """Returns the mean weights of the heads that align: (batch, target_len, source_len)."""

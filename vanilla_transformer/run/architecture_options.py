@@ -20,7 +20,10 @@ ARCHITECTURE_FIELDS = tuple(
 
 
 def field_descriptions() -> dict[str, str]:
-    """Returns the description of each field, on one line, from the docstring of the config."""
+    """Returns the description of each field, on one line, from the docstring of the config.
+
+    So the docstring, the help and docs/config.md have one source.
+    """
     text = inspect.cleandoc(VanillaTransformerConfig.__doc__ or "")
     block = re.search(r"^Args:\n(.*?)(?:^\S|\Z)", text, re.DOTALL | re.MULTILINE)
     entry = re.compile(r"^ {4}(\w[\w, ]*): (.*?)(?=^ {4}\S|\Z)", re.DOTALL | re.MULTILINE)

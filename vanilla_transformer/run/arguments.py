@@ -89,11 +89,11 @@ class RunArguments:
                 f"{', '.join(metrics)}, or add it to `metrics`.",
             ),
             (
-                None not in (self.model.minutes, self.given.get("max_steps")),
+                self.model.minutes is not None and self.given.get("max_steps") is not None,
                 "`minutes` and `max_steps` both say when the training ends: leave one of them out.",
             ),
             (
-                None not in (self.model.size, self.tokenizer.tokenizer_name_or_path),
+                self.model.size is not None and self.tokenizer.tokenizer_name_or_path is not None,
                 "`size` chooses the vocabulary, and `tokenizer_name_or_path` names one: leave one "
                 "of them out.",
             ),

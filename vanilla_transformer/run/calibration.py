@@ -34,8 +34,9 @@ def calibrate(folder: str | Path, outputs: Sequence[Translation], rows: Dataset)
         fitted.save(folder)
         return (
             f"Quality: calibrated on {counted}. Its rank correlation with chrF is "
-            f"{correlation:.2f}, and the lowest 30% hold {share_of_worst(expected, values):.0%} of "
-            "the worst tenth (each half told by the other)."
+            f"{correlation:.2f}, and the lowest {_CHECKED:.0%} hold "
+            f"{share_of_worst(expected, values):.0%} of the worst tenth (each half told by the "
+            "other)."
         )
     needed = f"its rank correlation with chrF would be {correlation:.2f}"
     if fitted is None:
@@ -74,7 +75,7 @@ def _expected_crosswise(halves: tuple[list[Outcome], list[Outcome]]) -> list[flo
 
 
 def share_of_worst(expected: Sequence[float], values: Sequence[float]) -> float:
-    """Returns the share of the tenth of lowest values that is in the 30% of lowest expectations."""
+    """Returns the share of the lowest tenth of values that has the lowest 30% of expectations."""
     indices = range(len(values))
     first = sorted(indices, key=expected.__getitem__)[: round(_CHECKED * len(values))]
     worst = sorted(indices, key=values.__getitem__)[: round(_WORST * len(values)) or 1]

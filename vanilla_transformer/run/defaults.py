@@ -246,11 +246,12 @@ def _choose_batches(options: _OptionResolver, facts: RunFacts) -> None:
         options.choose(
             "vocab_size", max(sizes.vocab_size, facts.characters + sizes.vocab_size // 2)
         )
+    # A batch must hold the longest pair; a side without a limit gets what the other leaves.
     source_limit, target_limit = options["max_source_length"], options["max_target_length"]
     limits = [limit for limit in (source_limit, target_limit) if limit is not None]
-    needed = sum(limits) + (sizes.max_tokens // 4 if len(limits) == 1 else 0)  # by the longest pair
+    needed = sum(limits) + (sizes.max_tokens // 4 if len(limits) == 1 else 0)
     options.choose("max_tokens", max(sizes.max_tokens, needed))
-    if (tokens := options.chosen.get("max_tokens")) is not None:  # every pair fits into a batch
+    if (tokens := options.chosen.get("max_tokens")) is not None:
         half = tokens // 2
         options.choose("max_source_length", half if target_limit is None else tokens - target_limit)
         options.choose("max_target_length", half if source_limit is None else tokens - source_limit)

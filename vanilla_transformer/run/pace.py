@@ -40,8 +40,9 @@ _SCORED = 64
 _CHARACTERS_OF_A_TOKEN = 3
 """Rough number of characters in a subword, for two estimates of which only the ratio counts."""
 _FINAL_SEARCH = 2
-"""Ratio of the time of a text in the last scores to its time within the training: five beams took
-2.8 times as long (measured on Multi30k after 160 steps), but the outputs are half as long.
+"""How much longer a text takes in the last scores than within the training.
+
+Five beams took 2.8 times as long (Multi30k, after 160 steps), but outputs are half as long.
 """
 _MOST_OF_SCORES = 0.1
 """Largest share of a time for the last scores, or for those of a sample; chosen, not measured."""
@@ -123,11 +124,13 @@ class Pace:
             growth = _pairs_of_a_batch(whole["train"], max_tokens)
             growth /= _pairs_of_a_batch(some["train"], max_tokens)
         texts = {name: len(whole[name]) for name in PREFIXES if name in whole}
-        share = ratio / growth if plan.training.max_steps <= 0 else 1  # or the steps are given
+        num_steps = timing.max_steps  # as given
+        if plan.training.max_steps <= 0:  # or by the epochs: more pairs, in fewer batches each
+            num_steps = round(num_steps * ratio / growth)
         return cls(
             plan=plan,
             num_pairs=len(whole["train"]),
-            num_steps=round(timing.max_steps * share),
+            num_steps=num_steps,
             pairs_per_step=growth * len(some["train"]) * timing.epochs / len(timing.steps),
             seconds_per_step=growth * median(timing.steps[1:] or timing.steps),
             until_ready=timing.until_ready * ratio,

@@ -110,7 +110,7 @@ def make_plan(arguments: RunArguments, loaded: LoadedData) -> RunPlan:
 
 
 def _resolved_training(arguments: RunArguments, search: Search) -> TokenBudgetTrainingArguments:
-    """Returns the arguments of the Trainer with the search, the best metric and the messages."""
+    """Returns the arguments of the Trainer with the search, the metric and the messages."""
     resolved = copy(arguments.training)  # `replace` would check and derive all fields again
     resolved.hub_token = arguments.training.hub_token  # which a copy lacks
     resolved.predict_with_generate = True

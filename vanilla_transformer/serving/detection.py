@@ -37,15 +37,16 @@ class Detected(NamedTuple):
 def detect_sources(texts: list[str], sources: list[str], target: str) -> list[Detected]:
     """Detects the language of each text of a list, or refuses the list (400).
 
-    All short texts have one language together. The list is refused only if none of its texts is in
-    a source language or the target language.
+    A text of more than `_LEAST_OWN` characters has a language of its own. All shorter ones have one
+    together, which the long texts in known languages help to detect. The list is refused only if
+    none of its texts is in a source language or the target language.
     """
     own = [
         detect_source(text, sources, target) if len(text) > _LEAST_OWN else None for text in texts
     ]
     known = {*sources, target}
     decided = [found for found in own if found]
-    if None in own:  # short texts are detected with the long ones in a known language
+    if None in own:
         usable = [found is None or found.code in known for found in own]
         decided = [detect_source("\n".join(compress(texts, usable)), sources, target)]
     if all(found.code not in known for found in decided):

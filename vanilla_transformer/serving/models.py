@@ -48,6 +48,7 @@ class ServedDirection:
         to_pivot = await self.model.compute(plan, needed, memories, job_to_pivot)
         job, outputs = job_of(to_pivot.planned), [row[0] for row in to_pivot.rows]
 
+        # The planned job has the memory's translations again, which are of the final language.
         def plan_further(translator: Translator, options: TranslateOptions, _: list[Memory]) -> Job:
             return plan_from_pivot(translator, options, job_to_pivot(job), outputs)
 

@@ -28,7 +28,7 @@ IDLE_SECONDS = 75
 def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
     """Loads the models and answers requests until SIGTERM or SIGINT."""
     # The port is taken before the models are loaded, which takes seconds.
-    place, proxies = settings.address, settings.clients.trust_proxy
+    place = settings.address
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
     try:
         listener = socket.create_server((place.host, place.port), family=family)
@@ -51,8 +51,8 @@ def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
             log_config=None,
             access_log=False,
             server_header=False,
-            proxy_headers=bool(proxies),
-            forwarded_allow_ips=proxies,
+            proxy_headers=bool(settings.clients.trust_proxy),
+            forwarded_allow_ips=settings.clients.trust_proxy,
             timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=int(limits.timeout + 2 * limits.read_timeout) + 1,
         )

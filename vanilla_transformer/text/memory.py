@@ -232,12 +232,12 @@ def memory_suffix(text: str, similar: Suggestion) -> str:
     The suffix is the translation and, for each difference of both texts, the words of the similar
     text and those of the text.
     """
-    stored, query = sides = Skeleton(similar.source), Skeleton(text)
+    stored, query = Skeleton(similar.source), Skeleton(text)
     shown = [similar.target.strip()]
     matcher = SequenceMatcher(None, stored.words, query.words, autojunk=False)
     for kind, *bounds in matcher.get_opcodes():
         if kind != "equal":
-            for side, begin, end in zip(sides, bounds[::2], bounds[1::2], strict=True):
+            for side, begin, end in zip((stored, query), bounds[::2], bounds[1::2], strict=True):
                 words = [word for word in side.written[begin:end] if word != PART]
                 shown.append(" ".join(words))
     return "".join(

@@ -76,8 +76,10 @@ def with_number(part: str, number: int) -> str:
     return str(regex.sub(r"%(?:\d+\$)?(?=[^%])", f"%{number}$", numbered, count=1))
 
 
-_NUMBERED = {"awk", "boost", "c", "elisp", "gcc-internal", "java-printf", "javascript", "librep"}
-_NUMBERED |= {"numbered", "objc", "perl", "php", "ruby", "tcl"}
+_NUMBERED = {
+    *("awk", "boost", "c", "elisp", "gcc-internal", "java-printf", "javascript", "librep"),
+    *("numbered", "objc", "perl", "php", "ruby", "tcl"),
+}
 
 
 def may_be_numbered(flags: Collection[str]) -> bool:

@@ -214,4 +214,8 @@ class StandIns:
         """Returns the spans that a token can stand for: a token that is a word needs spaces."""
         if not self.whole_words:
             return spans
-        return [span for span in spans if not (text[: span[0]][-1:] + text[span[1] :][:1]).strip()]
+        return [
+            (begin, end)
+            for begin, end in spans
+            if not (text[:begin][-1:] + text[end : end + 1]).strip()  # no letter or sign beside it
+        ]
