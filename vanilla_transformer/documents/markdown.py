@@ -24,8 +24,11 @@ from vanilla_transformer.text.patterns import pattern_of
 
 _BEFORE = re.compile(r"\ufeff?(?:(---|\+\+\+)[ \t]*\r?\n(.*?\n)\1[ \t]*(?:\r?\n|\Z))?", re.DOTALL)
 _NO_PROSE = re.compile(  # no sentence begins like such a line, or has half a pair of braces
-    r"([!%+/:;=?@^])\1{2,}|\$\$|[)\]}|]|\[(?:!\w+|TOC)\]|\*\[.*\]:|;?-+8<-|\\(?:begin|end)\{"
-    r"|[^{]*\}\}|.*\{\{[^}]*$|%%.*%%$|\[[^\[\]^]+\]:\s+(?:<.*>|\S+)(?:\s+[\"'(].*)?$"
+    r"([!%+/:;=?@^])\1{2,}|\$\$|[)\]}|]"  # ":::", "+++", a formula, the end of brackets
+    r"|\[(?:!\w+|TOC)\]|\*\[.*\]:|;?-+8<-"  # "[!NOTE]", an abbreviation "*[HTML]:", a snippet
+    r"|\\(?:begin|end)\{|[^{]*\}\}|.*\{\{[^}]*$"  # LaTeX, half a pair of braces
+    r"|%%.*%%$"  # a comment of Obsidian
+    r"|\[[^\[\]^]+\]:\s+(?:<.*>|\S+)(?:\s+[\"'(].*)?$"  # a reference "[name]: address"
 )
 _TASK = re.compile(r"(?:\[[ xX]\]\s+)?")
 _ATTRIBUTES = re.compile(r"(?:\s+\{\s*[#.:][^{}\n]*\})?\s*$")
@@ -37,11 +40,13 @@ _LIQUID = re.compile(
 )
 _VALUE = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 _FOREIGN = re.compile(  # parts that no reader of CommonMark knows
-    rf"<[A-Za-z][\w.]*\s+(?:[^<>{{}}]*={_VALUE})+[^<>{{}}]*>|</?[A-Za-z]\w*\.\w[^<>]*>|{BRACES}"
-    rf"|\{{%[^\n]*?%\}}|\{{\s*[#.:][^{{}}\n]*\}}|\{{[\w:+-]+\}}(?=`)"
-    r"|\{/\*(?:[^*]|\*(?!/))*\*/\}|!?\[\[[^\[\]\n]+\]\](?![(\[])"
-    r"|(?<=\S)\[\^[^\]\s]+\]|\[\^[^\]\s]+\](?!:)"
-    r"|(?<![\w:/])(?::[a-z][\w+-]*:)+(?!\w)"
+    rf"<[A-Za-z][\w.]*\s+(?:[^<>{{}}]*={_VALUE})+[^<>{{}}]*>"  # of JSX: <Tab label={name}>
+    rf"|</?[A-Za-z]\w*\.\w[^<>]*>|{BRACES}"  # <Tabs.Tab>, {{ name }}
+    rf"|\{{%[^\n]*?%\}}|\{{\s*[#.:][^{{}}\n]*\}}|\{{[\w:+-]+\}}(?=`)"  # Liquid, {: .note}, {math}`
+    r"|\{/\*(?:[^*]|\*(?!/))*\*/\}"  # a comment of MDX
+    r"|!?\[\[[^\[\]\n]+\]\](?![(\[])"  # a link of a wiki
+    r"|(?<=\S)\[\^[^\]\s]+\]|\[\^[^\]\s]+\](?!:)"  # a mark of a footnote
+    r"|(?<![\w:/])(?::[a-z][\w+-]*:)+(?!\w)"  # :material-check:
 )
 _MARKS = re.compile(
     r"(?<![\w=+])(==|\+\+)(?![=+])(\S(?:.*?\S)??)\1|(?<![~^])([~^])([\w+-]+)\3(?!\3)"

@@ -41,7 +41,10 @@ def decide_memory_uses(
 ) -> Iterator[MemoryUse | None]:
     """Yields the use of former translations for each text.
 
-    Each decision reads one text ahead. The translation of an equal text is the answer.
+    The stored translation of an equal text is the answer. That of a similar text is an answer only
+    if it can be marked as doubtful, and if the words are the same or the model cannot read it.
+    Otherwise the model reads it, if it can, and the result shows it. Each decision reads one text
+    ahead.
 
     Args:
         texts: The texts of one file, in their order.
