@@ -114,3 +114,6 @@ def test_a_run_with_the_tokenizer_of_another_language_is_resumed(trained, corpus
     main(words)
     shutil.rmtree(tmp_path / "out" / "checkpoint-2")
     main([*words, "--resume_from_checkpoint", "True"])
+    assert recorded_directions(AutoTokenizer.from_pretrained(tmp_path / "out")) == [
+        ("en", "it", "")
+    ]

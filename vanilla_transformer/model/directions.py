@@ -121,6 +121,12 @@ def record_directions(tokenizer: Any, rows: Collection[Row], tags: Iterable[str]
             record[_OTHER_TAGS] = sorted(others)
 
 
+def keep_targets(tokenizer: Any, targets: Collection[str]) -> None:
+    """Drops the recorded directions of other targets, which a new model does not learn."""
+    record = tokenizer.init_kwargs
+    record[_RECORD] = [row for row in record.get(_RECORD, []) if row[1] in targets]
+
+
 def tags_of_sources(tokenizer: Any) -> set[str]:
     """Returns the words that may begin a source to say what the target shall be.
 

@@ -24,6 +24,7 @@ from vanilla_transformer.model.configuration_vanilla_transformer import VanillaT
 from vanilla_transformer.model.directions import (
     Direction,
     Row,
+    keep_targets,
     language_tokens,
     languages_of_model,
     possible_tags,
@@ -76,6 +77,8 @@ def prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
     )
     if init_from is not None and has_own_tokenizer:
         directions = [spelt_by_model(row, tokenizer, init_from) for row in directions]
+    if directions and not has_own_tokenizer:
+        keep_targets(tokenizer, {target for _, target, _ in directions})
     record_directions(tokenizer, directions, tags)
     if arguments.data.memory != "none" and MEMORY_TOKEN in tokenizer.get_vocab():
         splits["train"] = annotate_memory(splits["train"], tags, num_proc)
