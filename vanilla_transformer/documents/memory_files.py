@@ -67,9 +67,7 @@ def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
             raise ValueError(f"{path} needs --source-language and --target-language.")
         coded = list[Pair]()  # after all others, which keep their neighbours
         for row in read_tmx(path, [source, target], "number"):
-            plain = Pair(
-                _without_codes(row[0]), _without_codes(row[1])
-            )  # texts without tags may have the words
+            plain = Pair(_without_codes(row[0]), _without_codes(row[1]))  # a text may lack the tags
             yield from _as_text_and_message(plain)
             if plain.source != row[0] or plain.target != row[1]:
                 coded.append(Pair(*row[:2]))
