@@ -63,7 +63,7 @@ def test_a_beam_search_ranks_by_the_mean_of_the_probabilities(members):
     def search(**options):
         asked = TranslateOptions.of(max_new_tokens=6, return_scores=True, **options)
         job = translator.plan(TEXTS, asked)
-        return translator.run(replace(job, call=replace(job.call, retries=False)))
+        return translator.run(replace(job, call=replace(job.call, has_optional_retries=False)))
 
     greedy = [one for (one,) in search(num_beams=1)]
     wide = search(num_beams=6, n_best=6, length_penalty=0.0)

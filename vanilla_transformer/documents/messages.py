@@ -41,9 +41,9 @@ class MessageDocument(Document):
     """A document without accelerators, in which each branch of a message is a text."""
 
     def __init__(self, document: Document) -> None:
-        self._document, self.language = document, document.language
-        self.marks_doubt = document.marks_doubt
-        rows, self.pairs, lowered = document.texts, document.pairs, document.lowered_source
+        self._document, self.pairs = document, document.pairs
+        self.language, self.marks_doubt = document.language, document.marks_doubt
+        rows, lowered = document.texts, document.lowered_source
         written = chain((row.marked.plain for row in rows), (pair.target for pair in self.pairs))
         if any(map(_NUMBER.search, written)):  # then other texts may have them, too
             rows = [replace(row, flags=row.flags | {"numbered-format"}) for row in rows]

@@ -41,22 +41,22 @@ def repair(text: str, known: Suggestion, output: str, links: TokenLinks) -> str:
     sources = _words(known.source), _words(text)
     old, new = list[Span](), list[Span]()
     plain = ([_SIGN.sub("", word.text).lower() or word.text for word in side] for side in sources)
-    for first, second in _differences(*plain):
-        old += [word.span for word in sources[0][first]]
-        new += [word.span for word in sources[1][second]]
+    for old_part, new_part in _differences(*plain):
+        old += [word.span for word in sources[0][old_part]]
+        new += [word.span for word in sources[1][new_part]]
     stored, written = _words(known.target), _words(output)
     translating = [part for part, index in links.pairs() if meets(links.in_source[index], new)]
     repaired, last = list[_Word](), 0
     texts = ([word.text for word in side] for side in (stored, written))
-    for first, second in _differences(*texts):
-        replaced, words = stored[first], written[second]
+    for in_stored, in_output in _differences(*texts):
+        replaced, words = stored[in_stored], written[in_output]
         is_new = any(meets(word.span, translating) for word in words)
         is_gone = not words and not new
         # A change may be one word longer than the source's, such as an article.
         is_short = max(len(replaced), len(words) - 1) <= max(len(old), len(new))
         if (is_new or is_gone) and is_short:
-            repaired += [*stored[last : first.start], *words]
-            last = first.stop
+            repaired += [*stored[last : in_stored.start], *words]
+            last = in_stored.stop
     joined = _join([*repaired, *stored[last:]]) + known.target[len(known.target.rstrip()) :]
     return joined if Copies.find(text, kept_spans(text), joined).are_right else known.target
 

@@ -21,8 +21,9 @@ class Call:
     Requests with equal options have equal calls, so that their segments may share batches.
 
     Attributes:
-        retries: Whether outputs that repeat themselves, lack sentences or have values in another
-            order are computed again. Copies of a similar text and missing terms always are.
+        has_optional_retries: Whether outputs that repeat themselves, lack sentences or have values
+            in another order are computed again. Copies of a similar text and missing terms always
+            are.
         given: The options that decide the search, and with it the engine.
     """
 
@@ -30,7 +31,7 @@ class Call:
     engine: Engine = field(compare=False)
     details: OutputOptions
     batch_tokens: int
-    retries: bool = True
+    has_optional_retries: bool = True
     given: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -95,7 +95,7 @@ def _any_output(is_wrong: Callable[[Output], bool]) -> Callable[[Outputs], bool]
 
 
 class Retry(NamedTuple):
-    """A second computation of wrong outputs; an optional one needs a call with `retries`."""
+    """A second computation of wrong outputs; not all calls have the optional ones."""
 
     is_wrong: Callable[[Outputs], bool]
     compute: Callable[[list[Outputs], Call], list[Outputs]]
@@ -125,7 +125,7 @@ class SegmentTranslator:
         outputs are aligned have batches of their own.
         """
         rows = self._translate_in_groups(segments, call, on_batch)
-        return self._with_sentences(rows, call) if call.retries else rows
+        return self._with_sentences(rows, call) if call.has_optional_retries else rows
 
     def _translate_in_groups(
         self, segments: Sequence[Segment], call: Call, on_batch: OnBatch = lambda _: None
@@ -135,7 +135,7 @@ class SegmentTranslator:
             group_call = self.steps.with_begin(call, begin)
             rows = self.steps.run(segments, group_call, on_batch)
             for retry in self.retries:
-                if retry.is_optional and not call.retries:
+                if retry.is_optional and not call.has_optional_retries:
                     continue
                 indices = [index for index, row in enumerate(rows) if retry.is_wrong(row)]
                 wrong = [rows[index] for index in indices]

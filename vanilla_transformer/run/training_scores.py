@@ -142,7 +142,7 @@ def _by_length(job: Job, lengths: Sequence[int]) -> Iterator[tuple[Job, Sequence
     for group in groups.values():
         longest = max(lengths[index] for index in group)
         search = job.call.search.capped_by_reference_length(longest)
-        call = replace(job.call, search=search, retries=False)
+        call = replace(job.call, search=search, has_optional_retries=False)
         yield replace(job.select(group), call=call), group
 
 

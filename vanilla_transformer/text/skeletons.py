@@ -73,7 +73,7 @@ class Endings:
         if plain == _plain_ending(source.ending):
             self._signs[plain][opening, ending.rstrip()] += 1
 
-    def write(self, body: str, wanted: str) -> tuple[str, str]:
+    def with_ending(self, body: str, wanted: str) -> tuple[str, str]:
         """Returns a target, with an opening sign if needed, and the usual form of an ending."""
         _, body, _ = _split_signs(body)
         sign, space = wanted.strip(), wanted[len(wanted.rstrip()) :]
@@ -108,7 +108,7 @@ def adapted_target(stored: Skeleton, target: str, query: Skeleton, endings: Endi
         body = to_upper(body[:1]) + body[1:]
     ending = own.ending
     if stored.ending != query.ending:
-        body, ending = endings.write(body, query.ending)
+        body, ending = endings.with_ending(body, query.ending)
     return query.leading_space + body + ending
 
 
