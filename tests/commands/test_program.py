@@ -267,7 +267,7 @@ def test_a_person_at_a_terminal_reads_why_nothing_happens(seconds, told, monkeyp
         ("translate runs a", "runs/one, runs/two"),
         ("translate runs/nothing a", "'runs/nothing', and the Hub"),
         ("train --train-file pairs.csv --output-dir x", "`source_column`"),
-        (f"translate {REPOSITORY}/model_cards/pronounce --memory pairs.csv a", "behind `--`"),
+        (f"translate {REPOSITORY}/model_cards/pronounce --memory pairs.csv a", "after `--`"),
         (
             f"translate {REPOSITORY}/model_cards/pronounce --corpus pairs.csv --output out "
             "--memory no.tsv",

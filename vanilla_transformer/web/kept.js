@@ -23,7 +23,7 @@ const IS_CODE = {  // whether a part is code where it stands; named as in text/p
     `\\p{Nd}\\s?(?:\\p{L}+\\.?\\s){0,2}${escaped(part)}(?![\\p{L}\\p{N}_])|` +
     `(?<![\\p{L}\\p{N}_])${escaped(part)}\\s?\\p{Nd}`, "u").test(text)),
   is_sign: (part) => /^(?:\p{S}|(?!['"])\p{Po})$/u.test(signOf(part) ?? ""),
-  is_among_options: (part, text) => OPTIONS.test(text),
+  is_about_command_line: (part, text) => OPTIONS.test(text),
 };
 
 // Lines and breaks alternately, as in text/lines.py.
