@@ -124,13 +124,13 @@ class Pace:
             growth = _pairs_of_a_batch(whole["train"], max_tokens)
             growth /= _pairs_of_a_batch(some["train"], max_tokens)
         texts = {name: len(whole[name]) for name in PREFIXES if name in whole}
-        num_steps = timing.max_steps  # as given
+        num_steps: float = timing.max_steps  # as given
         if plan.training.max_steps <= 0:  # or by the epochs: more pairs, in fewer batches each
-            num_steps = round(num_steps * ratio / growth)
+            num_steps *= ratio / growth
         return cls(
             plan=plan,
             num_pairs=len(whole["train"]),
-            num_steps=num_steps,
+            num_steps=round(num_steps),
             pairs_per_step=growth * len(some["train"]) * timing.epochs / len(timing.steps),
             seconds_per_step=growth * median(timing.steps[1:] or timing.steps),
             until_ready=timing.until_ready * ratio,
