@@ -183,7 +183,7 @@ def timed(monkeypatch):
 
     pace_of.measure = pace.measure_pace
     monkeypatch.setattr(pace, "_SECONDS", 0.0)
-    monkeypatch.setattr(fitting, "_HEADROOM", 1.0)
+    monkeypatch.setattr(fitting, "_HEADROOM", 1)
     monkeypatch.setattr(fitting, "measure_pace", measure)
     return measured
 
