@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from vanilla_transformer.command_line import told_when_slow, usage_errors
 from vanilla_transformer.commands.options import ModelOptions, OutputFile
+from vanilla_transformer.files.file_contents import without_infinities
 from vanilla_transformer.files.text_files import as_cell, on_one_line
 from vanilla_transformer.inference.options import OutputOptions, TranslateOptions
 from vanilla_transformer.options import TypedEngineOptions, argument, option
@@ -264,8 +265,6 @@ def print_outputs(
 
 def _lines_of(source: str, outputs: "Sequence[Translation]", files: Files) -> Iterator[str]:
     """Yields one line of JSON for a text, or a line for each of its outputs."""
-    from vanilla_transformer.files.file_contents import without_infinities
-
     if files.json:
         content = {"source": source, "outputs": list(map(_output_fields, outputs))}
         yield json.dumps(without_infinities(content), ensure_ascii=False)

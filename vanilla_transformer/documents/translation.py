@@ -16,7 +16,7 @@ from vanilla_transformer.documents.places import FileText
 from vanilla_transformer.documents.repair import repair
 from vanilla_transformer.documents.stored_tags import with_own_tags, with_tags_of
 from vanilla_transformer.inference.job import Job, JobText
-from vanilla_transformer.inference.memory_use import MemoryUse, decide_memory_uses
+from vanilla_transformer.inference.memory_use import MemoryUse, decide_memory_uses, exact_use
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.segments import NO_LINKS
@@ -188,14 +188,14 @@ def _decide(
     if existing:
         return existing, None
     has_edges = whole.tags != marked.tags
-    equal = _exact(memories, whole.write(), text.context) if has_edges else None
+    equal = exact_use(memories, whole.write(), text.context) if has_edges else None
     exact = found if found and found.suggestion.is_exact else None
     for asked, use in ((whole, equal), (marked, exact)):
         if answer := _answer(asked, use):
             return answer, use
     codes = {f"<ph{number}>": tag.text for number, tag in enumerate(marked.tags, start=1)}
     coded = marked.with_tag_texts(codes.keys())
-    equal = _exact(memories, coded.write(), text.context) if codes else None
+    equal = exact_use(memories, coded.write(), text.context) if codes else None
     if equal and (answer := with_tags_of(coded, equal.suggestion.target)):
         own = answer.with_tag_texts(codes[tag.text] for tag in answer.tags)
         return replace(own, is_known=True), equal
@@ -211,12 +211,6 @@ def _answer(text: MarkedText, use: MemoryUse | None) -> TextTranslation | None:
     marked, is_exact = with_tags_of(text, use.answer), use.suggestion.is_exact
     marked = marked or (with_own_tags(text, use.answer) if is_exact else None)
     return marked and replace(marked, is_known=True, is_doubtful=not is_exact)
-
-
-def _exact(memories: Sequence[Memory], text: str, context: str | None) -> MemoryUse | None:
-    """Returns the translation of an equal text as its answer. None: no memory has one."""
-    found = (memory.exact(text, context) for memory in memories)
-    return next((MemoryUse(known, known.target) for known in found if known), None)
 
 
 def run_document(

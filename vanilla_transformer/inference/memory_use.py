@@ -55,9 +55,8 @@ def decide_memory_uses(
     """
     rows = zip(_with_neighbours(texts), contexts or repeat(None), reads, strict=False)
     for (before, text, after), context, is_read in rows:
-        equal = (memory.exact(text, context, before, after) for memory in memories)
-        if found := next(filter(None, equal), None):
-            yield MemoryUse(found, answer=found.target)
+        if use := exact_use(memories, text, context, before, after):
+            yield use
             continue
         least = LEAST_READ if is_read else LEAST_SIMILARITY
         searched = memories if is_read or marks_doubt or shows_similar else ()
@@ -70,6 +69,18 @@ def decide_memory_uses(
         else:  # the model reads the translation, or the result only shows it
             is_repaired = is_read and marks_doubt and found.similarity >= LEAST_REPAIRED
             yield MemoryUse(found, is_read=is_read, is_repaired=is_repaired)
+
+
+def exact_use(
+    memories: Sequence[Memory],
+    text: str,
+    context: str | None,
+    before: str | None = None,
+    after: str | None = None,
+) -> MemoryUse | None:
+    """Returns the translation of an equal text as its answer. None: no memory has one."""
+    found = (memory.exact(text, context, before, after) for memory in memories)
+    return next((MemoryUse(known, known.target) for known in found if known), None)
 
 
 def _with_neighbours(texts: Iterable[str]) -> Iterator[tuple[str, str, str]]:

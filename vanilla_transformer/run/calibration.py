@@ -32,11 +32,11 @@ def calibrate(folder: str | Path, outputs: Sequence[Translation], rows: Dataset)
     # Without any relation, two standard errors are rarely exceeded.
     if fitted is not None and correlation >= 2 / max(num_different, 1) ** 0.5:
         fitted.save(folder)
+        share = share_of_worst(expected, values)
         return (
             f"Quality: calibrated on {counted}. Its rank correlation with chrF is "
-            f"{correlation:.2f}, and the lowest {_CHECKED:.0%} hold "
-            f"{share_of_worst(expected, values):.0%} of the worst tenth (each half told by the "
-            "other)."
+            f"{correlation:.2f}, and the lowest {_CHECKED:.0%} hold {share:.0%} of the worst tenth "
+            "(each half told by the other)."
         )
     needed = f"its rank correlation with chrF would be {correlation:.2f}"
     if fitted is None:

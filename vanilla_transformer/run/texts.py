@@ -72,13 +72,11 @@ def prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
         added_tokens.append(MEMORY_TOKEN)
     tokenizer = _make_tokenizer(arguments, loaded, added_tokens, share > 0)
     directions = directions_of(splits["train"], possible_tags(tokenizer))
-    has_own_tokenizer = (
-        arguments.model.model_name_or_path or not arguments.tokenizer.tokenizer_name_or_path
-    )
-    if init_from is not None and has_own_tokenizer:
+    if arguments.tokenizer.tokenizer_name_or_path and not arguments.model.model_name_or_path:
+        if directions:
+            keep_targets(tokenizer, {target for _, target, _ in directions})
+    elif init_from is not None:
         directions = [spelt_by_model(row, tokenizer, init_from) for row in directions]
-    if directions and not has_own_tokenizer:
-        keep_targets(tokenizer, {target for _, target, _ in directions})
     record_directions(tokenizer, directions, tags)
     if arguments.data.memory != "none" and MEMORY_TOKEN in tokenizer.get_vocab():
         splits["train"] = annotate_memory(splits["train"], tags, num_proc)
@@ -104,10 +102,12 @@ def spelt_by_model(direction: Row, tokenizer: Any, init_from: str) -> Row:
         ValueError: If the model lacks the target, and no tag asks for it.
     """
     (source, target, tag), (_, targets) = direction, languages_of_model(tokenizer)
-    if tag or not targets or language_tokens(tokenizer):
+    if tag:
         rows = recorded_directions(tokenizer)
         code_of = {known: code for any_source, code, known in rows if any_source is None}
         return source, code_of.get(tag, target), tag
+    if not targets or language_tokens(tokenizer):
+        return direction
     if (spelt := closest_tag(target, targets)) is None:
         raise ValueError(
             f"The model in {init_from!r} has no target language {target!r}: it knows "
