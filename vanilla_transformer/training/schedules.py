@@ -33,15 +33,10 @@ class NoamSchedule(LRScheduler):
     """
 
     def __init__(
-        self,
-        optimizer: Optimizer,
-        d_model: int,
-        warmup_steps: int,
-        factor: float = 1.0,
-        last_epoch: int = -1,
+        self, optimizer: Optimizer, d_model: int, warmup_steps: int, factor: float = 1.0
     ) -> None:
         self.d_model, self.warmup_steps, self.factor = d_model, warmup_steps, factor
-        super().__init__(optimizer, last_epoch)
+        super().__init__(optimizer)
 
     def get_lr(self) -> list[float | torch.Tensor]:
         """Returns the learning rate of the next update, once per parameter group."""
