@@ -5,17 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.state import AcceleratorState, is_initialized
+from accelerate.utils import DistributedType
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from vanilla_transformer.files.atomic_files import explained_full_disk
-from vanilla_transformer.training.sharding import refuse_sharded_weights
 from vanilla_transformer.training.store import Checkpoint
 
 TRAINING_WEIGHTS = "training_weights.safetensors"
 """File of a checkpoint with the training weights, where the model is a running mean."""
+_SHARDED = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
 
 
 class ExponentialMovingAverage(TrainerCallback):
@@ -46,7 +48,11 @@ class ExponentialMovingAverage(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: TrainerState, *_: Any, **given: Any) -> None:
         """Starts the average at the weights, or resumes it from a checkpoint; called by Trainer."""
-        refuse_sharded_weights()
+        if is_initialized() and AcceleratorState().distributed_type in _SHARDED:
+            raise ValueError(
+                "A moving average needs whole weights in each process, which FSDP, DeepSpeed and "
+                "Megatron do not keep: train without it."
+            )
         optimizer = given.get("optimizer")
         optimizer = getattr(optimizer, "optimizer", optimizer)
         if hasattr(optimizer, "eval"):

@@ -1,21 +1,9 @@
-"""Weights that are divided among processes: uses that need them whole, and shared values."""
+"""Weights that FSDP divides among processes: modules that share a matrix."""
 
 from collections import defaultdict
 from typing import Any
 
 import torch
-from accelerate.state import AcceleratorState, is_initialized
-from accelerate.utils import DistributedType
-
-
-def refuse_sharded_weights() -> None:
-    """Refuses FSDP, DeepSpeed and Megatron."""
-    sharded = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
-    if is_initialized() and AcceleratorState().distributed_type in sharded:
-        raise ValueError(
-            "A moving average needs whole weights in each process, which FSDP, DeepSpeed and "
-            "Megatron do not keep: train without it."
-        )
 
 
 def group_tied_modules(model: torch.nn.Module, plugin: Any) -> None:
