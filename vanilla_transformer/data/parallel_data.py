@@ -79,7 +79,13 @@ def load_parallel_data(
     """
     tables = load_tables(args, cache)
     if links is not None:
-        tables = {**tables, "train": _with_links(tables.get("train", []), links)}
+        linked = tables.get("train", [])
+        if len(linked) != 1 or linked[0][0].tag:
+            raise ValueError(
+                "`guided_alignment` names a file of links, which belong to the lines of one corpus "
+                "without a tag: leave it out."
+            )
+        tables["train"] = [(entry, add_links(table, links)) for entry, table in linked]
     splits: dict[str, Dataset] = {}
     reports, shares = [], None
     for split in (split for split in SPLITS if split in tables):
@@ -225,17 +231,6 @@ def _judged_rows(
             *languages,
             pair.references,
         )
-
-
-def _with_links(
-    tables: Sequence[tuple[Corpus, Dataset]], path: str
-) -> list[tuple[Corpus, Dataset]]:
-    if len(tables) != 1 or tables[0][0].tag:
-        raise ValueError(
-            "`guided_alignment` names a file of links, which belong to the lines of one corpus "
-            "without a tag: leave it out."
-        )
-    return [(entry, add_links(table, path)) for entry, table in tables]
 
 
 def _used_rows(corpus: Corpus, split: str, table: Dataset, limit: int | None) -> Dataset:
