@@ -18,6 +18,7 @@ from vanilla_transformer.files.file_contents import content_digest
 from vanilla_transformer.files.loading import load_weights
 from vanilla_transformer.files.model_directory import model_files
 from vanilla_transformer.inference.engine import Hypothesis, Ids, OnBatch, usual_batch_tokens
+from vanilla_transformer.model.inputs import end_tokens_of
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import OF_SAMPLING, Search, needed_start, start_token_of
 from vanilla_transformer.tokenizer_sides import unnamed_ids, vocabularies_of
@@ -26,7 +27,6 @@ from vanilla_transformer.weights.ctranslate2 import (
     POSITIONS,
     aligning_heads,
     convert_to_ctranslate2,
-    end_token_of,
 )
 
 _TAKEN_OVER = (  # settings that CTranslate2 takes over
@@ -79,7 +79,7 @@ class CTranslate2Engine:
             intra_threads=0,  # as many as `OMP_NUM_THREADS`
         )
         self.batch_tokens = usual_batch_tokens(kind)
-        self.end_id = end_token_of(config)
+        self.end_id = end_tokens_of(config)[0]
         self.source_tokens, self.target_tokens = vocabularies_of(config, tokenizer)
         rows = range(len(self.target_tokens))  # the export closes those without a token
         self.possible_ids = {*rows}.difference(unnamed_ids(tokenizer, len(rows)))

@@ -20,6 +20,7 @@ from vanilla_transformer.model.configuration_vanilla_transformer import (
     VanillaTransformerConfig,
     aligning_layer,
 )
+from vanilla_transformer.model.inputs import end_tokens_of
 from vanilla_transformer.tokenizer_sides import unnamed_ids, vocabularies_of
 from vanilla_transformer.weights.ctranslate2_variables import ACTIVATIONS, PARAMETERS, module_paths
 from vanilla_transformer.weights.exact_rewrites import (
@@ -166,7 +167,7 @@ def set_vocabularies(
     spec.register_source_vocabulary(source)
     spec.register_target_vocabulary(target)
     settings = spec.config
-    settings.eos_token = target[end_token_of(config)]
+    settings.eos_token = target[end_tokens_of(config)[0]]
     settings.bos_token = tokenizer.bos_token or settings.eos_token
     settings.unk_token = tokenizer.unk_token or settings.eos_token
     start = config.decoder_start_token_id
@@ -234,12 +235,6 @@ def aligning_heads(config: VanillaTransformerConfig) -> AligningHeads | None:
     if len(layers) > 1 or set(order[: len(wanted)]) != wanted:
         return None
     return AligningHeads(layers.pop(), len(wanted), order)
-
-
-def end_token_of(config: VanillaTransformerConfig) -> int:
-    """Returns the id of the token that ends a target; of several, the first."""
-    ends = config.eos_token_id
-    return cast(int, ends[0] if isinstance(ends, list) else ends)
 
 
 def _spec_options(config: VanillaTransformerConfig, stack: str) -> dict[str, Any]:
