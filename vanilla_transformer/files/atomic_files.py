@@ -207,13 +207,12 @@ def _is_full_disk(error: BaseException) -> bool:
 
     A writer that fails again when it is closed hides the reason.
     """
-    seen, current = set[int](), error
-    while id(current) not in seen:
-        seen.add(id(current))
+    current: BaseException | None = error
+    while current is not None:
         if isinstance(current, OSError):
             if current.errno in _FULL_DISK:
                 return True
         elif any(sign in str(current).lower() for sign in _SIGNS_OF_A_FULL_DISK):
             return True
-        current = current.__cause__ or current.__context__ or current
+        current = current.__cause__ or current.__context__
     return False
