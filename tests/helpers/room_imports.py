@@ -45,7 +45,7 @@ _IMPORTS = {
     "documents": "extras language_tags model text files inference",
     "__init__": "model registration text files batches data inference documents",
     "serving": "language_tags options model web text files inference documents __init__",
-    "page": "names options model tokenizer_sides files inspection inference",
+    "page": "names options model tokenizer_sides inspection inference",
     "commands": (
         "names extras progress columns options command_line rules registration search "
         "tokenizer_sides text files weights data training interop browser inspection inference "

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
@@ -201,8 +200,6 @@ class PageModels:
         ]
         # Names that are equal become the whole paths.
         names = names if len(set(names)) == len(names) else list(paths)
-        for path in paths:  # before the first one is loaded
-            check_model_directory(path)
         self.by_name = {
             name: PageModel(path, device) for name, path in zip(names, paths, strict=True)
         }
