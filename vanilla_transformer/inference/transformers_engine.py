@@ -17,8 +17,7 @@ from vanilla_transformer.inference.engine import (
     OnBatch,
     usual_batch_tokens,
 )
-from vanilla_transformer.model.configuration_vanilla_transformer import aligning_layer
-from vanilla_transformer.model.evaluation import banned_ids, evaluation_mode
+from vanilla_transformer.model.evaluation import aligning_weights, banned_ids, evaluation_mode
 from vanilla_transformer.model.inputs import end_tokens_of, shift_right
 from vanilla_transformer.search import Search
 from vanilla_transformer.tokenizer_sides import target_side, unnamed_ids
@@ -102,11 +101,7 @@ class TransformersEngine(Engine):
     def alignments(
         self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
     ) -> list[list[int]]:
-        """Finds the source token that each target token attends to most.
-
-        The attention is the mean over the heads of cross-attention that `config.alignment_heads`
-        names. Without this field these are the heads of `aligning_layer`.
-        """
+        """Finds the source token that each target token attends to most: see `aligning_weights`."""
         aligned: list[list[int]] = [[] for _ in sources]
         # No token is aligned with the end of a source.
         tokenizer_end = getattr(self.tokenizer, "eos_token_id", None)
@@ -114,7 +109,7 @@ class TransformersEngine(Engine):
         with evaluation_mode(self.model):
             forced = self._forced_outputs(sources, targets, batch_tokens, start, True)
             for indices, outputs, _ in forced:
-                weights = self._aligning_weights(outputs.cross_attentions)
+                weights = aligning_weights(self.model.config, outputs.cross_attentions)
                 for index, matrix in zip(indices, weights, strict=True):
                     has_end = not ends.isdisjoint(sources[index][-1:])
                     count = max(len(sources[index]) - has_end, 1)
@@ -147,13 +142,6 @@ class TransformersEngine(Engine):
                 output_attentions=output_attentions,
             )
             yield indices, outputs, labels
-
-    def _aligning_weights(self, layers: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Returns the mean weights of the heads that align: (batch, target_len, source_len)."""
-        chosen: Any = getattr(self.model.config, "alignment_heads", None)
-        if chosen is None:
-            return layers[aligning_layer(len(layers))].float().mean(1)
-        return torch.stack([layers[layer][:, head].float() for layer, head in chosen]).mean(0)
 
     def searching_model(self, inputs: dict[str, torch.Tensor]) -> Any:
         """Returns the model whose `generate()` is called for a batch."""

@@ -27,6 +27,7 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,13 +45,13 @@ from transformers.modeling_outputs import BaseModelOutput
 from vanilla_transformer.interop.comparison import Comparison, compare_logits
 from vanilla_transformer.interop.funnel import check_agreement
 from vanilla_transformer.interop.tokenizers import save_plain_tokenizer
-from vanilla_transformer.model.configuration_vanilla_transformer import aligning_layer
-from vanilla_transformer.model.evaluation import banned_ids
+from vanilla_transformer.model.evaluation import aligning_weights, banned_ids
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.progress import without_messages
 from vanilla_transformer.tokenizer_sides import unnamed_ids
+from vanilla_transformer.weights.match_weights import STACKS
 
 OPSET = 20
 """Version of ONNX's set of operators that the graphs use."""
@@ -183,17 +184,10 @@ class DecoderGraph(nn.Module):
             use_cache=True,
             output_attentions=True,
         )
-        aligned = self.aligning_weights(output.cross_attentions)
+        aligned = aligning_weights(self.model.config, output.cross_attentions)
         kept: Any = cache.self_attention_cache.layers
         past = [tensor for layer in kept for tensor in (layer.keys, layer.values)]
         return output.logits, aligned, *source, *past
-
-    def aligning_weights(self, layers: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Returns the mean weights of the heads that align: (batch, target_len, source_len)."""
-        chosen = self.model.config.alignment_heads
-        if chosen is None:
-            return layers[aligning_layer(len(layers))].mean(1)
-        return torch.stack([layers[layer][:, head] for layer, head in chosen]).mean(0)
 
     def project(self, states: torch.Tensor) -> list[torch.Tensor]:
         """Returns the keys and values of the source, layer by layer."""
@@ -242,7 +236,6 @@ def _export_graphs(model: VanillaTransformerForConditionalGeneration, folder: Pa
     layers = model.config.decoder_layers
     ids, mask = torch.zeros(2, 7, dtype=torch.long), torch.ones(2, 7, dtype=torch.long)
     encoder, decoder = EncoderGraph(model), DecoderGraph(model)
-    parts = ("encoder", "decoder")
     # Torch and onnxruntime tell about their own tracing.
     with torch.no_grad(), without_messages(), warnings.catch_warnings(action="ignore"):
         states = encoder(ids, mask)
@@ -268,12 +261,9 @@ def _export_graphs(model: VanillaTransformerForConditionalGeneration, folder: Pa
             ),
             [
                 *("input_ids", "encoder_attention_mask", "encoder_hidden_states"),
-                *(name for part in parts for name in _names_of("past_key_values", part, layers)),
+                *_names_of("past_key_values", layers),
             ],
-            [
-                *("logits", "alignment"),
-                *(name for part in parts for name in _names_of("present", part, layers)),
-            ],
+            ["logits", "alignment", *_names_of("present", layers)],
             folder / f"{DECODER}.onnx",
         )
 
@@ -309,6 +299,6 @@ def _write_config(folder: Path, fields: Mapping[str, Any], kind: str) -> None:
     (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _names_of(prefix: str, part: str, layers: int) -> list[str]:
-    pairs = ((index, kind) for index in range(layers) for kind in ("key", "value"))
-    return [f"{prefix}.{index}.{part}.{kind}" for index, kind in pairs]
+def _names_of(prefix: str, layers: int) -> list[str]:
+    rows = product(STACKS, range(layers), ("key", "value"))
+    return [f"{prefix}.{layer}.{stack}.{kind}" for stack, layer, kind in rows]

@@ -1,4 +1,4 @@
-"""Blocks that evaluate a model: without dropout and gradients, or with some tokens banned."""
+"""Evaluates a model: without dropout and gradients, with banned tokens, or by heads that align."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -8,6 +8,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+
+from .configuration_vanilla_transformer import aligning_layer
 
 
 @dataclass
@@ -63,3 +65,15 @@ def banned_ids(model: Any, ids: Sequence[int]) -> Iterator[None]:
     finally:
         if hook is not None:
             hook.remove()
+
+
+def aligning_weights(config: Any, cross_attentions: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Returns the mean weights of the heads that align: (batch, target_len, source_len).
+
+    `config.alignment_heads` names them. Without this field they are those of `aligning_layer`.
+    """
+    chosen: Any = getattr(config, "alignment_heads", None)
+    if chosen is None:
+        return cross_attentions[aligning_layer(len(cross_attentions))].float().mean(1)
+    weights = [cross_attentions[layer][:, head].float() for layer, head in chosen]
+    return torch.stack(weights).mean(0)
