@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, dataclass
 
+from vanilla_transformer.commands.options import ModelOptions
 from vanilla_transformer.files.atomic_files import check_output_directory
 from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.files.text_files import check_files
@@ -36,10 +37,9 @@ class TrimOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(ModelOptions):
     """The options of the subcommand."""
 
-    model: str = argument("directory of a saved model, or its name", "MODEL")
     output_dir: str = argument("directory of the new model", "OUT")
     overwrite: bool = option("replace the model in OUT", False)
     add_tokens: list[str] = option(
