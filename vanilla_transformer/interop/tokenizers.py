@@ -12,6 +12,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from vanilla_transformer.files.file_contents import read_object
 from vanilla_transformer.model.directions import in_language
 from vanilla_transformer.model.tokenization_vanilla_transformer import (
+    CORE_TOKEN_NAMES,
     ZERO_WIDTH,
     VanillaTransformerTokenizer,
     lower_case,
@@ -33,7 +34,6 @@ TARGET_FOLDER = "target_tokenizer"
 """Sub-folder of the target's tokenizer in an export with two vocabularies."""
 
 _PATTERNS = ("tokenizer*.json", "vocab*.json", "vocab*.txt", "*.spm", "*.model", "merges.txt")
-_CORE = ("bos_token", "pad_token", "eos_token", "unk_token")
 
 
 def load_tokenizer(source: str | Path) -> Any:
@@ -166,7 +166,7 @@ def to_plain_tokenizer(tokenizer: VanillaTransformerTokenizer) -> PreTrainedToke
         tokenizer_object=backend,
         clean_up_tokenization_spaces=False,
         model_input_names=list(tokenizer.model_input_names),
-        **{name: str(getattr(tokenizer, name)) for name in _CORE},
+        **{name: str(getattr(tokenizer, name)) for name in CORE_TOKEN_NAMES},
         **{name: getattr(tokenizer, name) for name in options},
     )
     return plain
@@ -203,6 +203,6 @@ def _use_known_names(folder: Path) -> None:
 
 def _added_tokens(tokenizer: VanillaTransformerTokenizer) -> list[Any]:
     """Returns copies of the added tokens of a tokenizer beyond the four core ones."""
-    core = {str(getattr(tokenizer, name)) for name in _CORE}
+    core = {str(getattr(tokenizer, name)) for name in CORE_TOKEN_NAMES}
     added = tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
     return [token for token in added if token.content not in core]

@@ -70,7 +70,7 @@ ZERO_WIDTH = "\u200b\u2060\ufeff"
 WHITE_SPACE = ZERO_WIDTH + "".join(filter(str.isspace, map(chr, range(0x3001))))
 """All white space. What of it surrounds a text does not belong to the text."""
 
-_CORE_TOKEN_NAMES = ("bos_token", "pad_token", "eos_token", "unk_token")
+CORE_TOKEN_NAMES = ("bos_token", "pad_token", "eos_token", "unk_token")
 _SPACE = "▁"
 # Marks belong to the letter or sign before them; ZWNJ and ZWJ (U+200C, U+200D) join letters.
 _IN_WORD = r"\p{L}\p{M}\x{200c}\x{200d}"
@@ -176,7 +176,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         source = _load_backend(source_object, source_file, "tokenizer", folder)
         if source.post_processor is None:
             kwargs.setdefault("add_eos_token", True)
-        for name, token in zip(_CORE_TOKEN_NAMES, SPECIAL_TOKENS, strict=True):
+        for name, token in zip(CORE_TOKEN_NAMES, SPECIAL_TOKENS, strict=True):
             kwargs.setdefault(name, token)
         kwargs.setdefault("split_special_tokens", True)
         # Only arguments are saved, so these two attributes become arguments.
@@ -190,10 +190,10 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             **kwargs,
         )
         self._copy_sequence_ends_to_target()
-        for name in _CORE_TOKEN_NAMES:
+        for name in CORE_TOKEN_NAMES:
             self._check_same_id_on_both_sides(name, getattr(self, name))
         if self._target_tokenizer is not None:
-            core = [AddedToken(getattr(self, name), special=True) for name in _CORE_TOKEN_NAMES]
+            core = [AddedToken(getattr(self, name), special=True) for name in CORE_TOKEN_NAMES]
             self._target_tokenizer.add_special_tokens(core)
 
     @classmethod
@@ -320,7 +320,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         if not self.separate_vocabularies:
             return self
         kept = ("model_max_length", "padding_side", "truncation_side", "split_special_tokens")
-        names = (*_CORE_TOKEN_NAMES, *kept, "fold_white_space")
+        names = (*CORE_TOKEN_NAMES, *kept, "fold_white_space")
         options = {name: getattr(self, name) for name in names}
         return type(self)(tokenizer_object=self._backend_of("target"), **options)
 
@@ -364,7 +364,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         The base class sets some on the backend for each call. This backend also leaves out what
         `_fold` marks, and lower-cases sources.
         """
-        core = {str(getattr(self, name)) for name in _CORE_TOKEN_NAMES}
+        core = {str(getattr(self, name)) for name in CORE_TOKEN_NAMES}
         # Only the core tokens are special: `encode_special_tokens` would make others text.
         backend = copy_backend(self.backend_tokenizer, core)
         steps: list[Any] = []
@@ -513,7 +513,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             ValueError: If vocabularies are separate and a new `bos_token`, `pad_token`, `eos_token`
                 or `unk_token` has different ids in them.
         """
-        for name in _CORE_TOKEN_NAMES:
+        for name in CORE_TOKEN_NAMES:
             if name in special_tokens_dict:
                 self._check_same_id_on_both_sides(name, str(special_tokens_dict[name]))
         return super().add_special_tokens(special_tokens_dict, replace_extra_special_tokens)
