@@ -36,7 +36,7 @@ from vanilla_transformer.model.directions import (
     recorded_directions,
     tags_of_sources,
 )
-from vanilla_transformer.progress import Progress
+from vanilla_transformer.progress import Progress, without_messages
 from vanilla_transformer.text.token_words import without_first_word, words_of_encoding
 from vanilla_transformer.text.word_alignment import links_of_tokens, parse_links
 from vanilla_transformer.tokenizer_sides import call_tokenizer, ids_of_texts, target_side
@@ -129,18 +129,16 @@ def encoded_digest(texts: Dataset, encoded: Dataset) -> str:
 
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     """Returns a digest of a tokenizer's files, without its origin and its last options."""
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_warning()  # without a message for each file
     plain: Any = copy(tokenizer)
     plain._auto_class = None  # without the code of this version
-    with TemporaryDirectory() as folder, explained_full_disk(Path(folder)):
+    # Without messages: there is one for each file.
+    with without_messages(), TemporaryDirectory() as folder, explained_full_disk(Path(folder)):
         plain.save_pretrained(folder)
         files: dict[str, Any] = {file.name: content_digest(file) for file in Path(folder).iterdir()}
         for file in files.keys() & {"tokenizer_config.json", "tokenizer.json"}:
             content = read_object(Path(folder, file)).items()
             dropped = (*_ORIGIN, *_LAST_CALL)
             files[file] = {name: value for name, value in content if name not in dropped}
-    logging.set_verbosity(verbosity)
     return text_digest(json.dumps(files, sort_keys=True))
 
 
