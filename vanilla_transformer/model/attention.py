@@ -154,10 +154,7 @@ class CrossAttention(AttentionCore):
     """Target tokens attend to the encoder's output, whose keys and values are cached once."""
 
     def forward(
-        self,
-        hidden_states: torch.Tensor,
-        context: CallContext,
-        encoder_hidden_states: torch.Tensor,
+        self, hidden_states: torch.Tensor, context: CallContext, encoder_hidden_states: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attends to the source; returns the output, shaped as the target, and the weights."""
         query = self.split_heads(self.q_proj(hidden_states))

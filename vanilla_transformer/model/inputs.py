@@ -118,9 +118,7 @@ def padding_and_start(config: Any) -> tuple[int, int]:
 def end_tokens_of(settings: Any) -> list[int]:
     """Returns the tokens that end an output, by a model's config or by settings."""
     ends: list[int] | int | None = settings.eos_token_id
-    if isinstance(ends, int):
-        return [ends]
-    return ends or []
+    return [ends] if isinstance(ends, int) else ends or []
 
 
 def shift_right(

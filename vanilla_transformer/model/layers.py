@@ -102,10 +102,7 @@ class DecoderLayer(GradientCheckpointingLayer):
         set_initial_gains(self, config, self.stack)
 
     def forward(
-        self,
-        hidden_states: torch.Tensor,
-        context: CallContext,
-        encoder_hidden_states: torch.Tensor,
+        self, hidden_states: torch.Tensor, context: CallContext, encoder_hidden_states: torch.Tensor
     ) -> torch.Tensor:
         """Runs the layer."""
         residual = hidden_states

@@ -52,10 +52,7 @@ AUTO_MAP = {
     ),
 }
 BARE_ENCODER = "VanillaTransformerEncoderModel"
-ENCODER_ARCHITECTURES = (
-    BARE_ENCODER,
-    "VanillaTransformerForSequenceClassification",
-)
+ENCODER_ARCHITECTURES = (BARE_ENCODER, "VanillaTransformerForSequenceClassification")
 """The models that have an encoder only."""
 
 GENERATION_TASK = "seq2seq-generation"
