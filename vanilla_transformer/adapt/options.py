@@ -41,7 +41,6 @@ RULES = (
         "of them.",
     ),
 )
-"""The rules of an adaptation."""
 
 
 @dataclass(frozen=True)

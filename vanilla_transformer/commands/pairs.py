@@ -9,7 +9,6 @@ from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.files.text_files import check_files, read_line_pairs
 
 LINES_PER_CHUNK = 2048
-"""Lines that are computed together."""
 
 
 def check(options: Any) -> None:

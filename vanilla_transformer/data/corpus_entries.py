@@ -82,7 +82,6 @@ RULES = (
         "`{name}` {value!r} have no effect: two text files and a .tmx have none. Leave them out.",
     ),
 )
-"""The rules of one entry."""
 
 
 @dataclass(frozen=True)

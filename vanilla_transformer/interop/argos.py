@@ -87,7 +87,6 @@ def unpack(source: str | Path, folder: Path) -> dict[str, Any]:
 # Export -------------------------------------------------------------------------------------------
 
 ARGOS_VERSION = "1.11"
-"""The version of Argos Translate that packages are written for."""
 
 _TEXTS, _TOKENS = 200, 12  # random texts that must be cut alike, and their length
 _TAG = re.compile(r"<.*>|>>.*<<|__.*__|.*_.*")  # Argos Translate cannot write these

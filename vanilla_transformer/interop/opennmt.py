@@ -54,7 +54,6 @@ SPECIAL_TOKENS = {
     "eos_token": "</s>",
     "unk_token": "<unk>",
 }
-"""The special tokens by their role."""
 
 POSITIONS = {"SinusoidalInterleaved": "sinusoidal", "SinusoidalConcat": "sinusoidal_fairseq"}
 """The values of `position_embedding_type` by their names in both systems."""

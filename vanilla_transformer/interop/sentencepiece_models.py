@@ -19,7 +19,6 @@ from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.interop.sentencepiece_charsmap import charsmap_steps
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-"""The types of pieces."""
 
 _BREAK = "\ue000"  # a character for private use
 

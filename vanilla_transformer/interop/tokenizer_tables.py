@@ -245,4 +245,3 @@ def _normal_pieces(proto: Any) -> list[Any]:
 
 
 Table = BackendTable | PieceTable
-"""A vocabulary of a saved tokenizer."""

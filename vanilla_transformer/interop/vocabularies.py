@@ -30,7 +30,6 @@ from vanilla_transformer.weights.match_weights import (
 )
 
 PADS = ("<pad>", "<blank>", "[PAD]")
-"""The names of padding tokens."""
 
 BIAS_OF_ADDED = -30.0
 """Bias of the logits of added rows: their probability is zero in float32."""

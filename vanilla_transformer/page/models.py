@@ -31,7 +31,6 @@ MOST_BEAMS = 16
 """Widest beam, and most outputs per line."""
 HIGHEST_TEMPERATURE = 2.0
 MOST_CHARACTERS = 2000
-"""Longest text that the page takes."""
 MOST_LINES = 20
 """Most lines that the page takes, blank ones included."""
 

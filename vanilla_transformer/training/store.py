@@ -28,7 +28,6 @@ FILE_SIZES = "file_sizes.json"
 """File with the names and the sizes, in bytes, of the other files of a folder; written last."""
 
 RESULTS = "all_results.json"
-"""File with the figures of a run."""
 
 RECORD = "training_record"
 """Key of the inputs that decide a training, among the states of the callbacks of Trainer."""

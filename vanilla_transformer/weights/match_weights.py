@@ -52,7 +52,6 @@ HIDDEN_FIELDS = (
 """Fields that no weight shows, and whose defaults would be wrong silently."""
 
 Weights = dict[str, torch.Tensor]
-"""Weights by name."""
 
 
 @dataclass(frozen=True)
