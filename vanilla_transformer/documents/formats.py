@@ -25,7 +25,7 @@ from vanilla_transformer.documents.places import (
 )
 from vanilla_transformer.documents.po import PoFile
 from vanilla_transformer.documents.subtitles import places_of_subtitles
-from vanilla_transformer.documents.tags import XHTML
+from vanilla_transformer.documents.tags import HTML, XHTML, Dialect
 from vanilla_transformer.documents.xml import XmlFile
 from vanilla_transformer.documents.xml_schemas import SCHEMAS
 
@@ -38,14 +38,16 @@ def read_document(name: str, content: bytes, front_matter: Collection[str] = ())
         front_matter: The keys of Markdown's front matter whose values are translated, too.
 
     Raises:
-        ValueError: If the format is not known, or the content has another one; it names the file
-            and the line.
+        ValueError: If the format is not known, or the content has another one. The message names
+            the file, and the line if one is wrong.
     """
     read = reader_of(name)
-    if front_matter and read is not _READ_MARKDOWN:
-        raise ValueError(f"{name}: only Markdown has front matter.")
+    if front_matter:
+        if read is not _READ_MARKDOWN:
+            raise ValueError(f"{name}: only Markdown has front matter.")
+        read = partial(read, front_matter=front_matter)
     try:
-        return MessageDocument(read(content, front_matter) if front_matter else read(content))
+        return MessageDocument(read(content))
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(
@@ -63,37 +65,45 @@ def reader_of(name: str) -> Callable[..., Document]:
     return FORMATS[suffix]
 
 
-def _read(
-    places: Callable[..., Iterator[Place]], content: bytes, *keys: Any, is_markup: bool = False
+def _read_text(
+    places: Callable[..., Iterator[Place]], content: bytes, **options: Any
 ) -> FileTemplate:
-    """Reads a file of text, whose format has a function that yields the places of texts."""
-    source, encoding = decode_markup(content) if is_markup else (decode_text(content), "utf-8")
-    return FileTemplate(source, places(source, *keys), encoding)
+    """Reads a file in UTF-8 by a function that yields the places of its texts."""
+    source = decode_text(content)
+    return FileTemplate(source, places(source, **options))
+
+
+def _read_html(content: bytes, dialect: Dialect = HTML) -> FileTemplate:
+    source, encoding = decode_markup(content)
+    return FileTemplate(source, places_of_html(source, dialect), encoding)
 
 
 def _places_of_lines(source: str) -> Iterator[Place]:
-    begin = len("\ufeff") if source.startswith("\ufeff") else 0
+    """Yields the places of the lines of a plain text."""
+    begin = int(source.startswith("\ufeff"))  # a byte order mark
     for line in re.compile(r"[^\r\n]+").finditer(source, begin):
         yield from Place.find(line.span(), [line[0]])
 
 
-_READ_HTML = partial(_read, places_of_html, is_markup=True)
-_READ_MARKDOWN = partial(_read, places_of_markdown)
-_READ_XHTML = partial(_read, partial(places_of_html, dialect=XHTML), is_markup=True)
+_READ_MARKDOWN = partial(_read_text, places_of_markdown)
+_READ_XHTML = partial(_read_html, dialect=XHTML)
 _FORMATS: dict[str, Callable[..., Document]] = {
     **{
         suffix: partial(PackedDocument if schema.members else XmlFile, schema=schema)
         for suffix, schema in SCHEMAS.items()
     },
-    ".arb": partial(_read, partial(places_of_json, has_notes=True)),
+    ".arb": partial(_read_text, places_of_json, has_notes=True),
     ".epub": partial(PackedDocument, schema=SCHEMAS[".epub"], read=_READ_XHTML),
-    **dict.fromkeys((".htm", ".html"), _READ_HTML),
-    ".json": partial(_read, places_of_json),
-    **dict.fromkeys((".markdown", ".md"), _READ_MARKDOWN),
-    **dict.fromkeys((".po", ".pot"), PoFile),
-    ".srt": partial(_read, places_of_subtitles),
-    ".txt": partial(_read, _places_of_lines),
-    ".vtt": partial(_read, partial(places_of_subtitles, is_web_vtt=True)),
+    ".htm": _read_html,
+    ".html": _read_html,
+    ".json": partial(_read_text, places_of_json),
+    ".markdown": _READ_MARKDOWN,
+    ".md": _READ_MARKDOWN,
+    ".po": PoFile,
+    ".pot": PoFile,
+    ".srt": partial(_read_text, places_of_subtitles),
+    ".txt": partial(_read_text, _places_of_lines),
+    ".vtt": partial(_read_text, places_of_subtitles, is_web_vtt=True),
     ".xhtml": _READ_XHTML,
 }
 FORMATS = dict(sorted(_FORMATS.items()))

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from vanilla_transformer.documents.accelerators import AcceleratorText, pair_without_accelerators
@@ -41,29 +41,35 @@ class MessageDocument(Document):
     """A document without accelerators, in which each branch of a message is a text."""
 
     def __init__(self, document: Document) -> None:
-        self._document, self.pairs = document, document.pairs
-        self.language, self.marks_doubt = document.language, document.marks_doubt
-        rows, lowered = document.texts, document.lowered_source
-        written = chain((row.marked.plain for row in rows), (pair.target for pair in self.pairs))
-        if any(map(_NUMBER.search, written)):  # then other texts may have them, too
-            rows = [replace(row, flags=row.flags | {"numbered-format"}) for row in rows]
-        sources = chain((row.marked.plain for row in rows), (pair.source for pair in self.pairs))
-        has_first = any(map(_FIRST.match, sources))
-        if lowered is not None:
-            self.pairs = [pair_without_accelerators(one, lowered, has_first) for one in self.pairs]
-        self._numbers = list(accumulate(row.begins for row in rows))
-        self._messages: list[_Choices | AcceleratorText] = []
-        self.texts, self.untranslatable = list[FileText](), list(document.untranslatable)
-        for row in rows:
-            is_of_java = "java-format" in row.flags
-            message: _Choices | AcceleratorText = AcceleratorText(row, lowered, has_first)
-            if is_of_java or re.search(_CHOICE, row.marked.plain):
-                message = _Choices(row.marked, is_of_java)
-                if not message.branches:
-                    self.untranslatable.append(f"{row.location} (no valid ICU message)")
-            self._messages.append(message)
-            for index, text in enumerate(message.texts):
-                self.texts.append(replace(row, marked=text, begins=row.begins and index == 0))
+        self._document = document
+        self.language = document.language
+        self.marks_doubt = document.marks_doubt
+        self.untranslatable = list(document.untranslatable)
+        lowered = document.lowered_source
+        plain = [text.marked.plain for text in document.texts]
+        has_first = any(map(_FIRST.match, [*plain, *(pair.source for pair in document.pairs)]))
+        self.pairs = [
+            pair if lowered is None else pair_without_accelerators(pair, lowered, has_first)
+            for pair in document.pairs
+        ]
+        # If one text or translation has numbered placeholders, others may have them, too.
+        has_numbers = any(map(_NUMBER.search, [*plain, *(pair.target for pair in document.pairs)]))
+        further_flags = {"numbered-format"} if has_numbers else set[str]()
+        self._message_numbers = list(accumulate(text.begins_message for text in document.texts))
+        self._parsed: list[_Choices | AcceleratorText] = []
+        self.texts = list[FileText]()
+        for text in document.texts:
+            is_of_java = "java-format" in text.flags
+            text = replace(text, flags=text.flags | further_flags)
+            parsed: _Choices | AcceleratorText = AcceleratorText(text, lowered, has_first)
+            if is_of_java or re.search(_CHOICE, text.marked.plain):
+                parsed = _Choices(text.marked, is_of_java)
+                if not parsed.branches:
+                    self.untranslatable.append(f"{text.location} (no valid ICU message)")
+            self._parsed.append(parsed)
+            for index, marked in enumerate(parsed.texts):
+                begins = text.begins_message and index == 0
+                self.texts.append(replace(text, marked=marked, begins_message=begins))
 
     def write(self, outputs: Translations, language: str | None = None) -> bytes:
         """As for `Document`."""
@@ -77,35 +83,33 @@ class MessageDocument(Document):
         If one text of a message stays, all of them stay.
         """
         remaining = iter(outputs)
-        rows = [list(islice(remaining, len(message.texts))) for message in self._messages]
-        joined = self._joined(rows)
+        split = [list(islice(remaining, len(parsed.texts))) for parsed in self._parsed]
+        joined = self._joined(split)
         written = [
-            one if text else None for text, row in zip(joined, rows, strict=True) for one in row
+            one if text else None for text, row in zip(joined, split, strict=True) for one in row
         ]
         return self._document.write(joined, language), written
 
-    def _joined(self, rows: Sequence[Translations]) -> list[TextTranslation | None]:
-        """Joins the outputs of texts to one output for each text of the document in the file."""
-        written = list(map(_joined_message, self._messages, rows))
-        forms = list(zip(self._numbers, written, strict=True))
-        left = {number for number, text in forms if text is None}
-        doubtful = {number for number, text in forms if text and text.is_doubtful}
+    def _joined(self, split: Sequence[Translations]) -> list[TextTranslation | None]:
+        """Joins the outputs of branches to one output for each text of the file."""
+        joined = map(_joined_text, self._parsed, split)
+        numbered = list(zip(self._message_numbers, joined, strict=True))
+        stays = {number for number, text in numbered if text is None}
+        doubtful = {number for number, text in numbered if text and text.is_doubtful}
         return [
-            replace(text, is_doubtful=number in doubtful) if text and number not in left else None
-            for number, text in forms
+            replace(text, is_doubtful=number in doubtful) if text and number not in stays else None
+            for number, text in numbered
         ]
 
 
-def _joined_message(
-    message: "_Choices | AcceleratorText", row: Translations
-) -> TextTranslation | None:
-    """Joins the outputs of the texts of a message. None: it stays, since one of them is cut off."""
+def _joined_text(parsed: "_Choices | AcceleratorText", row: Translations) -> TextTranslation | None:
+    """Joins the outputs of the branches of a text. None: the text stays, since one is missing."""
     outputs = [output for output in row if output]
     if not outputs or len(outputs) < len(row):
         return None
     parts = {output.part for output in outputs}
-    is_one_part = len(parts) == 1 and any(parts)  # it holds the whole message
-    text = outputs[0] if is_one_part else message.write(outputs)
+    is_one_part = len(parts) == 1 and any(parts)  # it holds the whole text
+    text = outputs[0] if is_one_part else parsed.write(outputs)
     return text and replace(
         text,
         is_doubtful=any(output.is_doubtful for output in outputs),
@@ -113,12 +117,17 @@ def _joined_message(
     )
 
 
+class _InvalidMessageError(ValueError):
+    """A message that does not follow ICU's syntax."""
+
+
 class _Branch(NamedTuple):
-    """A text of a message.
+    """A branch of a message, or the text around all branches.
 
     Attributes:
-        contents: For each placeholder of the text, the parts of the message that it replaces. A
-            part is its source, or the index of a branch.
+        marked: The text, in which `{0}` stands for a choice.
+        contents: For each such placeholder, the parts of the message that it stands for: each is
+            written as it is, or the index of a branch.
     """
 
     marked: MarkedText
@@ -133,31 +142,36 @@ class _Choices:
     """
 
     def __init__(self, marked: MarkedText, is_of_java: bool) -> None:
-        self._marked, self.branches, self._tags = marked, list[_Branch](), iter(marked.tags)
-        self._doubles_all = "''" in marked.plain or (is_of_java and "'" not in marked.plain)
+        self._marked = marked
         self._message = marked.coded
+        self._tags = iter(marked.tags)
+        self._doubles_all = "''" in marked.plain or (is_of_java and "'" not in marked.plain)
+        self.branches = list[_Branch]()
         try:
-            _require(self._read(0) == len(self._message))
-        except ValueError:
+            is_valid = self._read(0) == len(self._message)
+        except _InvalidMessageError:
+            is_valid = False
+        if not is_valid:
             self.branches = []
         self.texts = [text for text, _ in self.branches if has_letters(text.plain)]
 
     def _read(self, position: int, is_plural: bool = False) -> int:
-        """Reads a text up to the brace that closes it, or the end; returns where that is."""
-        text, items, contents = self._message, list[Item](), dict[str, Sequence[str | int]]()
-        names = free_names(text)
+        """Reads a branch from its begin, and adds it; returns the position of its end."""
+        items = list[Item]()
+        contents = dict[str, Sequence[str | int]]()
+        names = free_names(self._message)
         while True:
-            token = _TOKEN.search(text, position)
-            stop = token.start() if token else len(text)
-            items.append(text[position:stop])
+            token = _TOKEN.search(self._message, position)
+            stop = token.start() if token else len(self._message)
+            items.append(self._message[position:stop])
             if token is None or token[0] == "}":
                 break
             position = token.end()
             if re.match(TAG_SIGN, token[0]):
                 items.append(next(self._tags, ""))
                 continue
-            # Neither a brace that nothing closes, nor a tag within a placeholder.
-            _require(token[0] != "{" and not re.search(TAG_SIGN, token[0]))
+            if token[0] == "{" or re.search(TAG_SIGN, token[0]):
+                raise _InvalidMessageError  # a brace that nothing closes, a tag in a placeholder
             content: Sequence[str | int] = [token[0]]
             if token[1]:
                 content, position = self._read_choice(token, is_plural)
@@ -172,34 +186,42 @@ class _Choices:
         return stop
 
     def _read_choice(self, begin: re.Match[str], is_plural: bool) -> tuple[list[str | int], int]:
-        """Reads branches; returns the frame with their numbers, and the position behind it."""
-        text, parts, position = self._message, list[str | int](), begin.end()
-        first = begin.start()
-        while branch := _BRANCH.match(text, position):
-            parts.append(text[first : branch.end()])
+        """Reads the branches of a choice.
+
+        Returns:
+            The choice as it is written, with the index of a branch for each of them, and the
+            position of its end.
+        """
+        parts = list[str | int]()
+        first, position = begin.span()
+        while branch := _BRANCH.match(self._message, position):
+            parts.append(self._message[first : branch.end()])
             first = self._read(branch.end(), is_plural or begin[1] != "select")
             parts.append(len(self.branches) - 1)
             position = first + 1
-        end = _END.match(text, position)
-        stop = end.end() if end and parts else -1
-        _require(stop > 0)
-        return [*parts, text[first:stop]], stop
+        end = _END.match(self._message, position)
+        if not (end and parts):
+            raise _InvalidMessageError
+        return [*parts, self._message[first : end.end()]], end.end()
 
     def write(self, outputs: Sequence[TextTranslation]) -> TextTranslation | None:
         """Returns the message with outputs of its texts; None: one lacks a placeholder."""
         edges = self._marked.edges
-        if all(output.repeats(own) for output, own in zip(outputs, self.texts, strict=True)):
+        if all(output.repeats(text) for output, text in zip(outputs, self.texts, strict=True)):
             return TextTranslation.of(self._marked.parts(), edges)
-        remaining, texts = iter(outputs), list[MarkedText]()
-        for own, contents in self.branches:
-            text = next(remaining) if has_letters(own.plain) else own
+        remaining = iter(outputs)
+        texts = list[MarkedText]()
+        for marked, contents in self.branches:
+            text = next(remaining) if has_letters(marked.plain) else marked
             if any(name not in text.plain for name in contents):
                 return None
             texts.append(text)
         return TextTranslation.of(self._written(len(texts) - 1, texts), edges)
 
     def _written(self, index: int, texts: Sequence[MarkedText]) -> Iterator[Item]:
-        contents, (before, after) = self.branches[index].contents, texts[index].edges
+        """Yields the parts of a branch and the branches in it, with the texts of all branches."""
+        contents = self.branches[index].contents
+        before, after = texts[index].edges
         apostrophe = "'" if self._doubles_all else "'(?=[{}#])"
         for item in (*before, *texts[index].parts(), *after):
             if isinstance(item, Tag):
@@ -209,11 +231,6 @@ class _Choices:
             for piece in re.split(r"(\{\d+\})", written):
                 for part in contents.get(piece, [piece]):
                     yield from self._written(part, texts) if isinstance(part, int) else [part]
-
-
-def _require(is_valid: bool) -> None:
-    if not is_valid:
-        raise ValueError("no valid message")
 
 
 def target_of_document(document: MessageDocument, target: str | None) -> str | None:

@@ -35,13 +35,15 @@ class FileText:
     """A text of a file.
 
     Attributes:
+        marked: The text with its tags.
         location: Its location for a person, such as "line 3".
-        part: Its part of the file. None: it cannot stand in another file.
+        part: The part of the file that its output replaces, as it is written there. None: another
+            file with this text may need another part.
         name: Its name, if its format names texts.
         context: The context that tells it from equal texts. "": it needs none. None: it is unknown.
         flags: Flags of gettext, such as `c-format`; or `numbered-format`: placeholders may be
             numbered.
-        begins: Whether it is the first text of its message.
+        begins_message: Whether it is the first text of its message.
     """
 
     marked: MarkedText
@@ -50,7 +52,7 @@ class FileText:
     name: object = None
     context: str | None = None
     flags: frozenset[str] = frozenset()
-    begins: bool = True
+    begins_message: bool = True
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Place(FileText):
 
     Attributes:
         begin, end: The span of this part in the file.
-        before: The number of characters before the text in this part, such as those of comments.
+        offset: Number of characters of this part before the text, such as those of comments.
         rewrites: Whether an output that equals the text is written, too.
         escape: Escapes text, so that it is not read as markup.
         encode: Writes text with its tags as a string of the format, such as one in quotes.
@@ -67,14 +69,14 @@ class Place(FileText):
 
     begin: int = 0
     end: int = 0
-    before: int = 0
+    offset: int = 0
     rewrites: bool = False
     escape: Callable[[str], str] = str
     encode: Callable[[str], str] = str
 
     @classmethod
     def find(cls, span: Span, items: Sequence[Item], **fields: Any) -> Iterator[Self]:
-        """Yields the place of a text if it has letters; `fields` are further ones of the place."""
+        """Yields the place of a text with further attributes if it has letters, or nothing."""
         text = split_edges(items)
         if has_letters(text.plain):
             yield cls(text, begin=span[0], end=span[1], **fields)
@@ -125,12 +127,13 @@ class FileTemplate(Document):
     """
 
     def __init__(self, source: str, places: Iterable[Place], encoding: str = "utf-8") -> None:
-        self._source, self._encoding = source, encoding
+        self._source = source
+        self._encoding = encoding
         breaks = [match.end() for match in LINE_BREAK.finditer(source)]
         self.texts = self._places = [
             replace(
                 place,
-                location=f"line {bisect_right(breaks, place.begin + place.before) + 1}",
+                location=f"line {bisect_right(breaks, place.begin + place.offset) + 1}",
                 part=source[place.begin : place.end],
             )
             for place in places
@@ -144,24 +147,25 @@ class FileTemplate(Document):
         """Returns the file as a text; see `write`."""
         edits: list[Edit] = []
         for place, output in zip(self._places, outputs, strict=True):
-            first = len(edits)
-            while first and edits[first - 1].end > place.begin:
-                first -= 1  # it lies within a tag of this place
-            inner = edits[first:]
-            if output and output.part is not None:
-                written = output.part
-            elif output is None or (output.repeats(place.marked) and not place.rewrites):
-                written = self._part((place.begin, place.end), inner)
-            else:
-                # A stored translation keeps its spaces.
-                whole = output.whole if output.is_known else output.whole.without_spaces()
-                tags = (self._part(t.span, inner) if t.span else t.text for t in whole.tags)
-                written = place.write(whole.with_tag_texts(tags))
-            edits[first:] = [Edit(place.begin, place.end, written)]
+            inner = list[Edit]()  # of places that lie within a tag of this one
+            while edits and edits[-1].end > place.begin:
+                inner.insert(0, edits.pop())
+            edits.append(Edit(place.begin, place.end, self._written(place, output, inner)))
         return apply_edits(self._source, edits)
 
-    def _part(self, span: Span, edits: Sequence[Edit]) -> str:
-        """Returns a part of the file with the edits within it."""
+    def _written(self, place: Place, output: TextTranslation | None, inner: Sequence[Edit]) -> str:
+        """Returns the part of the file at a place for its output and the edits within tags."""
+        if output and output.part is not None:
+            return output.part
+        if output is None or (output.repeats(place.marked) and not place.rewrites):
+            return self._edited((place.begin, place.end), inner)
+        # A stored translation keeps its spaces.
+        whole = output.whole if output.is_known else output.whole.without_spaces()
+        tags = (self._edited(tag.span, inner) if tag.span else tag.text for tag in whole.tags)
+        return place.write(whole.with_tag_texts(tags))
+
+    def _edited(self, span: Span, edits: Sequence[Edit]) -> str:
+        """Returns a part of the file with those of the edits that lie within it."""
         begin, end = span
         inner = [edit for edit in edits if begin <= edit.begin and edit.end <= end]
         return apply_edits(self._source, inner, begin, end)
@@ -180,14 +184,15 @@ def decode_text(content: bytes, encoding: str = "utf-8") -> str:
 
 
 def decode_markup(content: bytes) -> tuple[str, str]:
-    """Decodes a file of XML or HTML; returns it, and the encoding that writes it again.
+    """Decodes a file of XML or HTML; returns its text, and the encoding to write it again.
 
     A byte order mark counts more than a declaration.
     """
     declared = _DECLARED.search(content, 0, 2048)
     encoding = declared[1].decode() if declared else "utf-8"
-    marked = (name for mark, name in _BYTE_ORDER_MARKS.items() if content.startswith(mark))
-    encoding = next(marked, encoding)
+    for mark, name in _BYTE_ORDER_MARKS.items():
+        if content.startswith(mark):
+            encoding = name
     source = decode_text(content, encoding)
     # A file of ASCII alone may name any encoding by mistake: other characters become references.
     is_utf_8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")

@@ -37,11 +37,12 @@ _CHARSET = re.compile(_FIELD + r'(Content-Type:[^"\\]*?charset=)([^\s"\\;]+)')
 _PLURALS = re.compile(r"^Plural-Forms:.*\bplural=([ n\d()%!=<>&|?:*/+-]+)", re.MULTILINE)
 _COUNTED = range(200)  # the rules of all languages repeat after 100 numbers
 _LANGUAGE = re.compile(_FIELD + r'Language:[ \t]*([^\s"\\]*)[ \t]*(?=\\n)')
-_WRITTEN = dict(zip('"\\\a\b\t\n\v\f\r', '"\\abtnvfr', strict=True))
+_ESCAPE_LETTERS = dict(zip('"\\\a\b\t\n\v\f\r', '"\\abtnvfr', strict=True))
 _SPECIAL = re.compile(r'["\\\x00-\x1f\x7f]')
 _NO_TEXT = "\udc80"  # stands for bytes that are no characters
 _ESCAPES = re.compile(r"(?:\\(?:[0-7]{1,3}|x[0-9a-fA-F]*))+|\\[\x00-\x7f]")
-_Row = tuple[Span, Pair]  # the strings of a translation of a message, and what they hold
+_Translation = tuple[Span, Pair]
+"""A translation of a message, which may be empty: the span of its strings, and their content."""
 
 
 class PoFile(FileTemplate):
@@ -50,33 +51,28 @@ class PoFile(FileTemplate):
     marks_doubt = True
 
     def __init__(self, content: bytes) -> None:
-        as_bytes = content.removeprefix(codecs.BOM_UTF8).decode("latin-1")  # which decodes any
-        charset = _CHARSET.search(as_bytes, *_header_in(as_bytes))
-        encoding = charset[2] if charset and charset[2] != "CHARSET" else "utf-8"
+        encoding = _encoding_of(content)
         source = decode_text(content, encoding)
-        position = int(source.startswith("\ufeff"))
         self.lowered_source = source.lower()
         self._line_break = "\r\n" if "\r\n" in source else "\n"
-        places, self.pairs = list[Place](), list[Pair]()
         self._header = _header_in(source)
         header = source[slice(*self._header)]
-        rule, language = _PLURALS.search(_text_of(header)), _LANGUAGE.search(header)
-        forms = list(map(c2py(rule[1] if rule else "n != 1"), _COUNTED))
-        while match := _MESSAGE.match(source, position):
-            rows = list(_translations(match, forms, encoding))
-            places += _places(match, rows, self._line_break)
-            self.pairs += _pairs(match, rows, encoding)
-            position = match.end()
-        wrong = _TOKENS.match(source, position).end()  # it also matches the empty string
-        if not re.compile(_SPACE, re.VERBOSE).fullmatch(source, position):
-            line = source.count("\n", 0, wrong if wrong < len(source) else position) + 1
-            raise ValueError(f"line {line}: no message of gettext.")
-        super().__init__(source, places, encoding)
+        language = _LANGUAGE.search(header)
         self.language = language[1] if language else ""
+        self.pairs = list[Pair]()
+        places = list[Place]()
+        rule = _PLURALS.search(_text_of(header))
+        forms = list(map(c2py(rule[1] if rule else "n != 1"), _COUNTED))
+        for message in _messages(source):
+            translations = list(_translations(message, forms, encoding))
+            places += _places(message, translations, self._line_break)
+            self.pairs += _pairs(message, translations, encoding)
+        super().__init__(source, places, encoding)
 
     def write(self, outputs: Translations, language: str | None = None) -> bytes:
         """As for `Document`; a message has an output for each of its forms, or none."""
-        written, (begin, end) = self.join(outputs), self._header  # before all texts
+        written = self.join(outputs)
+        begin, end = self._header  # before all texts
         before, header, behind = written[:begin], written[begin:end], written[end:]
         if language and not self.language:
             line = f"Language: {language.replace('-', '_')}"
@@ -99,54 +95,87 @@ class _Form(Place):
 
     message: re.Match[str]
     line_break: str
+    rewrites: bool = True
 
     def write(self, whole: TextTranslation) -> str:
         """As for `Place`."""
-        file, strings = self.message.string, self.begin + self.before
-        edits = list(_comment_edits(self.message, whole.is_doubtful)) if self.begins else []
-        old, new = file[strings : self.end], _strings_of(whole.write())
+        file = self.message.string
+        begin = self.begin + self.offset
+        edits = list(_comment_edits(self.message, whole.is_doubtful)) if self.begins_message else []
+        old, new = file[begin : self.end], _strings_of(whole.write())
         if not whole.is_doubtful or _text_of(old) != _text_of(new):
-            edits.append(Edit(strings, self.end, new))
+            edits.append(Edit(begin, self.end, new))
         edits = [replace(edit, text=edit.text.replace("\n", self.line_break)) for edit in edits]
         return apply_edits(file, edits, self.begin, self.end)
 
 
-def _places(message: re.Match[str], rows: Sequence[_Row], line_break: str) -> Iterator[Place]:
-    """Yields the translations of a message that are empty or fuzzy."""
+def _encoding_of(content: bytes) -> str:
+    """Returns the encoding that the header of a file names, or UTF-8."""
+    as_latin_1 = content.removeprefix(codecs.BOM_UTF8).decode("latin-1")  # which decodes any bytes
+    charset = _CHARSET.search(as_latin_1, *_header_in(as_latin_1))
+    return charset[2] if charset and charset[2] != "CHARSET" else "utf-8"
+
+
+def _messages(source: str) -> Iterator[re.Match[str]]:
+    """Yields the messages of a file; raises `ValueError` where something else begins."""
+    position = int(source.startswith("\ufeff"))
+    while message := _MESSAGE.match(source, position):
+        yield message
+        position = message.end()
+    if not re.compile(_SPACE, re.VERBOSE).fullmatch(source, position):
+        wrong = _TOKENS.match(source, position).end()  # it also matches the empty string
+        line = source.count("\n", 0, wrong if wrong < len(source) else position) + 1
+        raise ValueError(f"line {line}: no message of gettext.")
+
+
+def _places(
+    message: re.Match[str], translations: Sequence[_Translation], line_break: str
+) -> Iterator[Place]:
+    """Yields a place for each translation of a message that is empty or fuzzy."""
     flags = _flags_of(message)
-    fields = {"flags": flags, "rewrites": True, "message": message, "line_break": line_break}
     first = begin = message.start("comments")
-    for (start, end), pair in rows:
+    for (start, end), pair in translations:
         if not pair.target or "fuzzy" in flags:
-            own = {"context": pair.context, "begins": begin == first, "before": start - begin}
-            for place in _Form.find((begin, end), split_text(pair.source), **own, **fields):
+            for place in _Form.find(
+                (begin, end),
+                split_text(pair.source),
+                offset=start - begin,
+                context=pair.context,
+                flags=flags,
+                begins_message=begin == first,
+                message=message,
+                line_break=line_break,
+            ):
                 yield place
                 begin = end
 
 
-def _pairs(message: re.Match[str], rows: Sequence[_Row], encoding: str) -> Iterator[Pair]:
+def _pairs(
+    message: re.Match[str], translations: Sequence[_Translation], encoding: str
+) -> Iterator[Pair]:
     """Yields the translations of a message; a fuzzy one belongs to the former source."""
     flags = _flags_of(message)
     if "fuzzy" not in flags:
         quote = "''" if "java-format" in flags else "'"  # as the texts of a document have it
-        for _, pair in rows:
+        for _, pair in translations:
             source, target = (side.replace(quote, "'") for side in (pair.source, pair.target))
             yield pair._replace(source=source, target=target)
     elif (former := _FORMER.search(_comments_of("|", message))) and not message["plural"]:
         source = _text_of(former[1], encoding)
         if _NO_TEXT not in source:
-            yield from (Pair(source, pair.target, is_doubtful=True) for _, pair in rows)
+            yield from (Pair(source, pair.target, is_doubtful=True) for _, pair in translations)
 
 
-def _translations(message: re.Match[str], forms: Sequence[int], encoding: str) -> Iterator[_Row]:
-    """Yields the translations of a message, which may be empty, with the spans of their strings.
+def _translations(
+    message: re.Match[str], forms: Sequence[int], encoding: str
+) -> Iterator[_Translation]:
+    """Yields the translations of a message.
 
-    It is left out if its source, target or context has escapes of bytes that are no text.
-
-    A form of the number 1 alone has the singular as its source, all others the plural. Russian's
-    first form counts 1, 21, 31, ...: its source is the singular only if this has the placeholder,
-    too. The context ends with the numbers of the form, such as "[2, 3, 4]", if English has other
-    ones, or both sources are equal.
+    A translation is left out if its source, target or context has escapes of bytes that are no
+    text. The source of a plural form is the singular if the form counts 1 alone, and else the
+    plural. The first form of Russian counts 1, 21, 31, ...: its source is the singular only if this
+    has the placeholder, too. The context ends with the numbers of the form, such as "[2, 3, 4]", if
+    English has other ones, or both sources are equal.
 
     Args:
         forms: The index of the form of each number, by the rule in the header.
@@ -156,25 +185,26 @@ def _translations(message: re.Match[str], forms: Sequence[int], encoding: str) -
     targets = list(_TARGET.finditer(message["targets"]))
     forms = forms if len(targets) > 1 else [0 for _ in _COUNTED]
     others = [number for number in _COUNTED if forms[number] != forms[1]]
-    counts = [  # of placeholders in both sources
-        len(find_patterns(_text_of(side, encoding), kind="placeholder", flags=_flags_of(message)))
-        for side in (message.group("id", "plural") if message["plural"] else ())
-    ]
-    singular, plural = counts or (0, 0)
+    singular = _text_of(message["id"], encoding)
+    plural = _text_of(message["plural"] or message["id"], encoding)
+
+    def count_placeholders(text: str) -> int:
+        return len(find_patterns(text, kind="placeholder", flags=_flags_of(message)))
+
+    is_complete = singular == plural or count_placeholders(singular) >= count_placeholders(plural)
     for target in targets:
         numbers = [number for number in _COUNTED if forms[number] == int(target[1] or 0)]
-        is_of_one = others and 1 in numbers and (singular >= plural or max(numbers) == 1)
-        source = "plural" if message["plural"] and not is_of_one else "id"
+        is_of_one = others and 1 in numbers and (is_complete or max(numbers) == 1)
         is_usual = message["plural"] != message["id"] and numbers in ([1], others or [*_COUNTED])
         context = _text_of(message["context"] or "", encoding) + ("" if is_usual else str(numbers))
-        begin, end = (message.start("targets") + position for position in target.span(2))
-        texts = _text_of(message[source], encoding), _text_of(target[2], encoding), context
-        if _NO_TEXT not in "".join(texts):
-            yield (begin, end), Pair(*texts)
+        pair = Pair(singular if is_of_one else plural, _text_of(target[2], encoding), context)
+        if _NO_TEXT not in pair.source + pair.target + context:
+            begin, end = (message.start("targets") + position for position in target.span(2))
+            yield (begin, end), pair
 
 
 def _header_in(source: str) -> Span:
-    """Returns the part of a file with the header, which is the translation of the empty text."""
+    """Returns the span of the header of a file, which is the translation of the empty text."""
     first = _MESSAGE.match(source, int(source.startswith("\ufeff")))
     return first.span("targets") if first and _is_header(first) else (0, 0)
 
@@ -193,29 +223,30 @@ def _comments_of(kind: str, message: re.Match[str]) -> str:
 
 
 def _comment_edits(message: re.Match[str], is_doubtful: bool) -> Iterator[Edit]:
-    """Yields edits of the comments for an output: of the flag `fuzzy` and of the former message.
+    """Yields the edits that add or remove the flag `fuzzy`, and remove the former message.
 
     A message that stays fuzzy keeps its former source, which a person has translated.
     """
-    is_fuzzy, behind = "fuzzy" in _flags_of(message), message.end("comments")
+    is_fuzzy = "fuzzy" in _flags_of(message)
     if is_doubtful and not is_fuzzy:
-        yield Edit(behind, behind, "#, fuzzy\n")
+        end = message.end("comments")
+        yield Edit(end, end, "#, fuzzy\n")
     if is_doubtful or not is_fuzzy:
         return
     for comment in _COMMENT.finditer(message.string, *message.span("comments")):
         flags = [flag.strip() for flag in comment[2].split(",")]
-        left = ", ".join(flag for flag in flags if flag not in ("fuzzy", ""))
-        if comment[1] == "|" or (comment[1] == "," and not left):
+        others = ", ".join(flag for flag in flags if flag not in ("fuzzy", ""))
+        if comment[1] == "|" or (comment[1] == "," and not others):
             yield Edit(*comment.span(), "")  # the former message, or the flag alone
         elif comment[1] == "," and "fuzzy" in flags:
-            yield Edit(comment.start(), comment.end(2), f"#, {left}")
+            yield Edit(comment.start(), comment.end(2), f"#, {others}")
 
 
 def _strings_of(text: str) -> str:
     """Returns a text as strings in quotes, one for each line."""
     lines = re.findall(r"[^\n]*\n|[^\n]+", text)
     written = [
-        _SPECIAL.sub(lambda sign: "\\" + _WRITTEN.get(sign[0], f"{ord(sign[0]):03o}"), line)
+        _SPECIAL.sub(lambda sign: "\\" + _ESCAPE_LETTERS.get(sign[0], f"{ord(sign[0]):03o}"), line)
         for line in (["", *lines] if len(lines) > 1 else lines or [""])
     ]
     return "\n".join(f'"{line}"' for line in written)

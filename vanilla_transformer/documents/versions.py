@@ -97,10 +97,10 @@ def _kept_translations(
 
 def _by_name(document: Document) -> _Messages:
     """Returns the messages of a document by name, number of that name, and count of that name."""
-    counts = Counter(text.name for text in document.texts if text.begins)
+    counts = Counter(text.name for text in document.texts if text.begins_message)
     named, seen = dict[object, list[FileText]](), Counter[object]()
     for text in document.texts:
-        seen[text.name] += 1 if text.begins else 0
+        seen[text.name] += 1 if text.begins_message else 0
         named.setdefault((text.name, seen[text.name], counts[text.name]), []).append(text)
     return named
 
