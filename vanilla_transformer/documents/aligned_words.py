@@ -32,18 +32,16 @@ _JUMP = 0.7
 class AlignedWords:
     """The units of an output (words, punctuation, kept parts) and the words of its source.
 
-    `begin` and `end` are positions in the source, `start` and `stop` in the output. A unit is a
-    part of the output, a word one of the source.
-
     Args:
         others: Further spans of the source that may stand in both texts.
 
     Attributes:
-        units: The span of each unit, in order; `starts` and `stops` are their begins and ends.
+        units: The span of each unit, in order.
+        unit_begins, unit_ends: The begin and the end of each unit.
         texts: The text of each unit.
         is_word: Whether each unit is a word or a kept part, and no punctuation.
-        begins, ends: The begin and the end of each word of the source.
-        words: For each unit that is a word, the index of its source word.
+        word_begins, word_ends: The begin and the end of each word of the source.
+        source_words: For each unit that is a word, the index of its source word.
         is_known: Whether each unit is a word that both texts have.
         is_linked: Whether each unit is a word that may translate its source word: it is known, or
             this source word belongs to no known unit.
@@ -52,24 +50,36 @@ class AlignedWords:
     def __init__(self, source: str, output: str, links: TokenLinks, others: Iterable[Span]) -> None:
         units = [*_units(output, {*kept_spans(output)}, links.in_output)]
         self.units = [span for span, _ in units]
-        self.starts = [start for start, _ in self.units]
-        self.stops = [stop for _, stop in self.units]
+        self.unit_begins = [begin for begin, _ in self.units]
+        self.unit_ends = [end for _, end in self.units]
         self.texts = [output[slice(*span)] for span in self.units]
         self.is_word = np.array([is_word for _, is_word in units], bool)
         kept = kept_spans(source)
         words = [span for span, is_word in _units(source, kept, links.in_source) if is_word]
-        self.begins, self.ends = [begin for begin, _ in words], [end for _, end in words]
+        self.word_begins = [begin for begin, _ in words]
+        self.word_ends = [end for _, end in words]
         same = [
             *self._standing_once(source, output, [*words, *others]),
             *Copies.find(source, kept, output).pairs,
         ]
         known = {unit: word for pair in same for unit, word in self._known_words(*pair)}
         linked = self._linked_words(source, links) | {unit: [known[unit]] for unit in known}
-        self.words = np.zeros(len(self.units), int)
+        self.source_words = np.zeros(len(self.units), int)
         if words:
-            self.words[[*linked]] = _cheapest_sequence(linked, len(words), known)
+            self.source_words[[*linked]] = _cheapest_sequence(linked, len(words), known)
         self.is_known = np.isin(range(len(self.units)), [*known])
-        self.is_linked = self.is_known | self.is_word & ~np.isin(self.words, [*known.values()])
+        is_taken = np.isin(self.source_words, [*known.values()])
+        self.is_linked = self.is_known | self.is_word & ~is_taken
+
+    def units_within(self, span: Span) -> slice:
+        """Returns the units that lie within a span of the output."""
+        begin, end = span
+        return slice(bisect_left(self.unit_begins, begin), bisect_right(self.unit_ends, end))
+
+    def units_touching(self, span: Span) -> slice:
+        """Returns the units that lie at least in part within a span of the output."""
+        begin, end = span
+        return slice(bisect_right(self.unit_ends, begin), bisect_left(self.unit_begins, end))
 
     def _standing_once(
         self, source: str, output: str, spans: Iterable[Span]
@@ -77,35 +87,38 @@ class AlignedWords:
         """Yields the spans of texts that stand once in the source and once in the output."""
         for span in spans:
             text = source[slice(*span)]
-            start, stop = output.find(text), output.find(text) + len(text)
+            begin = output.find(text)
+            end = begin + len(text)
             is_once = all(side.find(text) == side.rfind(text) for side in (source, output))
-            if is_once and start in self.starts and stop in self.stops:
-                yield span, (start, stop)
+            if is_once and begin in self.unit_begins and end in self.unit_ends:
+                yield span, (begin, end)
 
     def _known_words(self, in_source: Span, in_output: Span) -> Iterator[tuple[int, int]]:
         """Yields the units of a part that both texts have, with their source words."""
-        (begin, end), (start, stop) = in_source, in_output
-        for unit in range(bisect_left(self.starts, start), bisect_left(self.starts, stop)):
-            word = bisect_right(self.ends, begin + self.starts[unit] - start)
-            if self.is_word[unit] and word < bisect_left(self.begins, end):
+        begin, end = (bisect_left(self.unit_begins, position) for position in in_output)
+        shift = in_source[0] - in_output[0]
+        for unit in range(begin, end):
+            word = bisect_right(self.word_ends, self.unit_begins[unit] + shift)
+            if self.is_word[unit] and word < bisect_left(self.word_begins, in_source[1]):
                 yield unit, word
 
     def _linked_words(self, source: str, links: TokenLinks) -> dict[int, list[int]]:
         """Returns the source words that each word of the output is linked with."""
         linked: dict[int, list[int]] = {int(unit): [] for unit in np.flatnonzero(self.is_word)}
-        for (start, stop), index in links.pairs():
+        for span, index in links.pairs():
             begin, end = stripped(source, links.in_source[index])
             if not _PUNCTUATION.fullmatch(source[begin:end]):
-                for unit in range(bisect_right(self.stops, start), bisect_left(self.starts, stop)):
+                word = bisect_right(self.word_begins, begin) - 1
+                for unit in range(len(self.units))[self.units_touching(span)]:
                     if self.is_word[unit]:
-                        linked[unit].append(bisect_right(self.begins, begin) - 1)
+                        linked[unit].append(word)
         return linked
 
 
 def _units(
     text: str, kept: Collection[Span], tokens: Collection[Span]
 ) -> Iterator[tuple[Span, bool]]:
-    """Yields the words, punctuation and kept spans of a text; False: it is punctuation."""
+    """Yields the units of a text: words, kept parts (True) and punctuation (False)."""
     inside = inner_positions(kept)
     borders = {*chain(*kept), *word_borders(text, {*chain(*tokens)})} - inside
     for span in pairwise(sorted(borders)):
@@ -118,7 +131,7 @@ def _cheapest_sequence(
 ) -> list[int]:
     """Chooses a source word for each word of the output, by the algorithm of Viterbi.
 
-    A source word costs if the output word is not linked with it, and so does each step that does
+    A source word that the output word is not linked with has a cost, and so has each step that does
     not go to the next source word.
 
     Args:

@@ -31,10 +31,10 @@ def place_tags(marked: MarkedText, output: str, links: TokenLinks) -> TextTransl
     """Puts the tags of a source into its output, each of them once."""
     if not marked.tags or output == marked.plain:  # the usual case, and a text that stays
         return TextTranslation(output, marked.tags, marked.edges)
-    root = _tree(marked)
-    root.start, root.stop = stripped(output, (0, len(output)))
+    root = _tree_of_tags(marked)
+    root.placed = stripped(output, (0, len(output)))
     _Placement(marked, output, links).place(_lines_of(root, marked.plain, output))
-    tags = [replace(marked.tags[old], position=position) for old, position in _in_order(root)]
+    tags = [replace(marked.tags[old], position=position) for old, position in _placed_tags(root)]
     return TextTranslation(output, tuple(tags), marked.edges)
 
 
@@ -45,7 +45,7 @@ class _Node:
     Attributes:
         opening, closing: The indices of its tags before its children, and after them.
         begin, end: The part of the source that it encloses, without white space around it.
-        start, stop: The part of the output that it encloses.
+        placed: The span of the output that it encloses. (0, 0): it is not placed yet.
     """
 
     opening: list[int]
@@ -53,11 +53,10 @@ class _Node:
     end: int = 0
     closing: list[int] = field(default_factory=list)
     children: list["_Node"] = field(default_factory=list)
-    start: int = 0
-    stop: int = 0
+    placed: Span = (0, 0)
 
 
-def _tree(marked: MarkedText) -> _Node:
+def _tree_of_tags(marked: MarkedText) -> _Node:
     """Makes a tree of the tags of a text; a pair around no text becomes one empty tag."""
     begin, end = stripped(marked.plain, (0, len(marked.plain)))
     stack = [_Node([], begin, end)]
@@ -65,10 +64,10 @@ def _tree(marked: MarkedText) -> _Node:
         if tag.kind == "begin":
             stack.append(_Node([index], tag.position))
             continue
-        inner = stack[-1]
-        is_first = inner.opening and not inner.children and inner.begin == tag.position
+        parent = stack[-1]
+        is_first = parent.opening and not parent.children and parent.begin == tag.position
         if tag.kind == "empty" and is_first:  # it stays with the tag that opens
-            inner.opening.append(index)
+            parent.opening.append(index)
             continue
         if tag.kind == "end":
             node = stack.pop()
@@ -89,28 +88,33 @@ def _tree(marked: MarkedText) -> _Node:
 
 def _lines_of(root: _Node, source: str, output: str) -> list[_Node]:
     """Returns a node for each line, with the nodes in it; the root, if a pair is around a break."""
-    sides = ([(0, 0), *(found.span() for found in _BREAK.finditer(t))] for t in (source, output))
-    spans = [[(begin, end) for (_, begin), (end, _) in pairwise(breaks)] for breaks in sides]
+    source_lines, output_lines = _line_spans(source), _line_spans(output)
     lines = list[_Node]()
-    for own, other in zip(*spans, strict=False):
-        (begin, end), (start, stop) = stripped(source, own), stripped(output, other)
-        nodes = [node for node in root.children if own[0] <= node.begin <= node.end <= own[1]]
-        lines.append(_Node([], begin, end, children=nodes, start=start, stop=stop))
+    for (begin, end), in_output in zip(source_lines, output_lines, strict=False):
+        nodes = [node for node in root.children if begin <= node.begin <= node.end <= end]
+        span = stripped(source, (begin, end))
+        lines.append(_Node([], *span, children=nodes, placed=stripped(output, in_output)))
     is_apart = sum(len(line.children) for line in lines) == len(root.children)
-    if not is_apart or len(spans[0]) != len(spans[1]):
+    if not is_apart or len(source_lines) != len(output_lines):
         return [root]
     root.children = lines
     return [*lines]
 
 
-def _in_order(root: _Node) -> Iterator[tuple[int, int]]:
+def _line_spans(text: str) -> list[Span]:
+    breaks = [(0, 0), *(found.span() for found in _BREAK.finditer(text))]
+    return [(begin, end) for (_, begin), (end, _) in pairwise(breaks)]
+
+
+def _placed_tags(root: _Node) -> Iterator[tuple[int, int]]:
     """Yields the index of each tag and its position in the output, in the order there."""
     todo = [root]
     while todo:
         node = todo.pop()
-        yield from ((index, node.start) for index in node.opening)
+        begin, end = node.placed
+        yield from ((index, begin) for index in node.opening)
         if node.closing:
-            todo.append(_Node(node.closing, node.end, start=node.stop))
+            todo.append(_Node(node.closing, node.end, placed=(end, end)))
         todo += reversed(node.children)
 
 
@@ -123,7 +127,7 @@ class _Placement:
     def __init__(self, marked: MarkedText, output: str, links: TokenLinks) -> None:
         spaces = dict.fromkeys(map(ord, ZERO_WIDTH), " ")
         self.source, self.output = marked.plain.translate(spaces), output.translate(spaces)
-        self.source_words = sorted({0, *word_borders(self.source)})
+        self.word_borders = sorted({0, *word_borders(self.source)})
         positions = (tag.position for tag in marked.tags)
         between = (stripped(self.source, span) for span in pairwise(positions))
         self.aligned = AlignedWords(self.source, self.output, links, between)
@@ -135,60 +139,58 @@ class _Placement:
         while todo:
             parent = todo.pop()
             is_free = np.zeros(len(aligned.units), bool)
-            low = bisect_left(aligned.starts, parent.start)
-            is_free[low : bisect_right(aligned.stops, parent.stop)] = True
+            is_free[aligned.units_within(parent.placed)] = True
             pairs = [node for node in parent.children if node.closing]
             taken = self._place_pairs(pairs, parent, is_free)
-            for node in (node for node in parent.children if not node.stop):
-                copy = None if node.closing else self._copy(node, is_free)
-                start = copy[0] if copy else self._gap(node.begin, parent)
-                before = bisect_left(taken, (start, 0)) - 1
-                # It goes into no span that a pair has taken.
-                node.start = node.stop = max(start, taken[before][1]) if before >= 0 else start
+            for node in (node for node in parent.children if not node.placed[1]):
+                copy = None if node.closing else self._span_in_same_word(node, is_free)
+                position = copy[0] if copy else self._position_of(node.begin, parent)
+                if before := bisect_left(taken, (position, 0)):
+                    position = max(position, taken[before - 1][1])  # in no span of a pair
+                node.placed = (position, position)
             todo += pairs
-            parent.children.sort(key=lambda node: (node.start, node.stop))
+            parent.children.sort(key=lambda node: node.placed)
 
     def _place_pairs(
         self, pairs: Sequence[_Node], parent: _Node, is_free: NDArray[np.bool_]
     ) -> list[Span]:
         """Places pairs while there are free units, which it updates; returns the spans in order."""
-        aligned = self.aligned
-        for find in (self._span, self._nearest):
+        for find in (self._span_of_pair, self._nearest_word):
             for node in pairs:
-                if not node.stop and (span := find(node, parent, is_free)):
-                    node.start, node.stop = span
-                    first = bisect_right(aligned.stops, node.start)
-                    is_free[first : bisect_left(aligned.starts, node.stop)] = False
-        return sorted((node.start, node.stop) for node in pairs if node.stop)
+                if not node.placed[1] and (span := find(node, parent, is_free)):
+                    node.placed = span
+                    is_free[self.aligned.units_touching(span)] = False
+        return sorted(node.placed for node in pairs if node.placed[1])
 
-    def _span(self, node: _Node, parent: _Node, is_free: NDArray[np.bool_]) -> Span | None:
+    def _span_of_pair(self, node: _Node, parent: _Node, is_free: NDArray[np.bool_]) -> Span | None:
         """Returns the span of the output for a pair of tags. None: nothing is linked with the pair.
 
         A pair around all of the parent's text gets the parent's span, a pair in a word that both
         texts have the same part of it, and any other one the best span of units.
         """
         aligned = self.aligned
+        begin, end = parent.placed
         if (node.begin, node.end) == (parent.begin, parent.end):
-            return (parent.start, parent.stop) if parent.start < parent.stop else None
-        if (copy := self._copy(node, is_free)) is not None:
-            return copy if parent.start <= copy[0] and copy[1] <= parent.stop else None
-        text = self.source[node.begin : node.end]
-        low, high = bisect_right(aligned.ends, node.begin), bisect_left(aligned.begins, node.end)
+            return parent.placed if begin < end else None
+        if (copy := self._span_in_same_word(node, is_free)) is not None:
+            return copy if begin <= copy[0] and copy[1] <= end else None
+        low = bisect_right(aligned.word_ends, node.begin)
+        high = bisect_left(aligned.word_begins, node.end)
         if low == high:  # only punctuation
-            unit = self._first_of(text, is_free)
+            unit = self._first_unit_with(self.source[node.begin : node.end], is_free)
             return None if unit is None else aligned.units[unit]
         if (units := self._best_units(node, is_free)) is None:
             return None
         first, last = units
         # Take as much punctuation at the edges as the pair has in the source.
-        for _ in self.source[node.begin : aligned.begins[low]]:
+        for _ in self.source[node.begin : aligned.word_begins[low]]:
             if first and is_free[first - 1] and self._is_punctuation_beside(first - 1, first - 1):
                 first -= 1
-        for _ in self.source[aligned.ends[high - 1] : node.end]:
+        for _ in self.source[aligned.word_ends[high - 1] : node.end]:
             free = last + 1 < len(is_free) and is_free[last + 1]
             if free and self._is_punctuation_beside(last + 1, last):
                 last += 1
-        return aligned.starts[first], aligned.stops[last]
+        return aligned.unit_begins[first], aligned.unit_ends[last]
 
     def _best_units(self, node: _Node, is_free: NDArray[np.bool_]) -> tuple[int, int] | None:
         """Returns the first and the last unit of the best range of units. None: there is none.
@@ -198,7 +200,8 @@ class _Placement:
         1, 1 and -1, so that the range is "der rote".
         """
         aligned = self.aligned
-        begins, ends = (np.take(side, aligned.words) for side in (aligned.begins, aligned.ends))
+        begins = np.take(aligned.word_begins, aligned.source_words)
+        ends = np.take(aligned.word_ends, aligned.source_words)
         overlap = np.minimum(ends, node.end) - np.maximum(begins, node.begin)
         shares = np.maximum(overlap, 0) / (ends - begins) * (is_free & aligned.is_linked)
         if not shares.any():
@@ -218,28 +221,29 @@ class _Placement:
             positive = np.array([best, best + int(rest[0]) - 1 if len(rest) else len(shares) - 1])
         return int(positive[0]), int(positive[-1])
 
-    def _nearest(self, node: _Node, parent: _Node, is_free: NDArray[np.bool_]) -> Span | None:
+    def _nearest_word(self, node: _Node, parent: _Node, is_free: NDArray[np.bool_]) -> Span | None:
         """Returns the free word nearest to the position of a pair that nothing is linked with."""
-        aligned, start = self.aligned, self._gap(node.begin, parent)
+        aligned = self.aligned
+        position = self._position_of(node.begin, parent)
         free = np.flatnonzero(is_free & aligned.is_word)
-        distances = [(aligned.is_known[unit], abs(aligned.starts[unit] - start)) for unit in free]
+        distances = [(aligned.is_known[n], abs(aligned.unit_begins[n] - position)) for n in free]
         return aligned.units[free[distances.index(min(distances))]] if distances else None
 
-    def _copy(self, node: _Node, is_free: NDArray[np.bool_]) -> Span | None:
+    def _span_in_same_word(self, node: _Node, is_free: NDArray[np.bool_]) -> Span | None:
         """Returns the span of a part of a word, if the output has the same word."""
-        aligned = self.aligned
-        after = bisect_right(self.source_words, node.begin)
-        begin = self.source_words[after - 1]
-        end = self.source_words[after] if after < len(self.source_words) else begin
+        after = bisect_right(self.word_borders, node.begin)
+        begin = self.word_borders[after - 1]
+        end = self.word_borders[after] if after < len(self.word_borders) else begin
         if node.end > end or (node.begin, node.end) == (begin, end) or node.end == begin:
             return None
-        unit = self.copies.get(begin, self._first_of(self.source[begin:end], is_free))
+        unit = self.copies.get(begin, self._first_unit_with(self.source[begin:end], is_free))
         if unit is None:
             return None
-        self.copies[begin], shift = unit, aligned.starts[unit] - begin
+        self.copies[begin] = unit
+        shift = self.aligned.unit_begins[unit] - begin
         return node.begin + shift, node.end + shift
 
-    def _first_of(self, text: str, is_free: NDArray[np.bool_]) -> int | None:
+    def _first_unit_with(self, text: str, is_free: NDArray[np.bool_]) -> int | None:
         """Returns the first free unit with a text."""
         units = map(int, np.flatnonzero(is_free))
         return next((unit for unit in units if self.aligned.texts[unit] == text), None)
@@ -247,33 +251,35 @@ class _Placement:
     def _is_punctuation_beside(self, unit: int, before: int) -> bool:
         """Returns whether a unit is punctuation of its neighbour; `before` is the first of both."""
         aligned = self.aligned
-        space = self.output[aligned.stops[before] : aligned.starts[before + 1]]
-        return not aligned.is_word[unit] and (
-            not space or aligned.texts[unit] in _SPACED_PUNCTUATION
-        )
+        space = self.output[aligned.unit_ends[before] : aligned.unit_begins[before + 1]]
+        may_touch = not space or aligned.texts[unit] in _SPACED_PUNCTUATION
+        return may_touch and not aligned.is_word[unit]
 
-    def _gap(self, begin: int, parent: _Node) -> int:
+    def _position_of(self, begin: int, parent: _Node) -> int:
         """Returns the position in the output between the translations of both sides."""
-        if begin <= parent.begin or begin >= parent.end or parent.start == parent.stop:
-            return parent.start if begin <= parent.begin else parent.stop
+        parent_begin, parent_end = parent.placed
+        if begin <= parent.begin:
+            return parent_begin
+        if begin >= parent.end or parent_begin == parent_end:
+            return parent_end
         aligned = self.aligned
         before, behind = self.source[:begin][-1:], self.source[begin:][:1]
         goes_with_next = before.isspace() and not _CLOSING.match(behind)
-        low = bisect_left(aligned.starts, parent.start)
-        high = bisect_right(aligned.stops, parent.stop)
-        next_word = bisect_left(aligned.begins, begin)
-        unit = low + self._best_gap(slice(low, high), next_word, goes_with_next)
+        units = aligned.units_within(parent.placed)
+        low, high = units.start, units.stop
+        next_word = bisect_left(aligned.word_begins, begin)
+        unit = low + self._best_gap(units, next_word, goes_with_next)
         if goes_with_next:
-            behind_it = [*aligned.begins[next_word : next_word + 1], parent.end]
-            for character in reversed(self.source[begin : min(behind_it)]):
+            end = min([*aligned.word_begins[next_word : next_word + 1], parent.end])
+            for character in reversed(self.source[begin:end]):
                 if unit > low and normalize("NFKC", aligned.texts[unit - 1]) == character:
                     unit -= 1
-            return aligned.starts[unit] if unit < high else parent.stop
-        last = max(aligned.ends[next_word - 1] if next_word else 0, parent.begin)
+            return aligned.unit_begins[unit] if unit < high else parent_end
+        last = max(aligned.word_ends[next_word - 1] if next_word else 0, parent.begin)
         for character in self.source[last:begin]:  # punctuation before the position stays before it
             if unit < high and normalize("NFKC", aligned.texts[unit]) == character:
                 unit += 1
-        return aligned.stops[unit - 1] if unit > low else parent.start
+        return aligned.unit_ends[unit - 1] if unit > low else parent_begin
 
     def _best_gap(self, units: slice, next_word: int, goes_with_next: bool) -> int:
         """Returns the number of units before the gap that the most words vote for.
@@ -282,7 +288,7 @@ class _Placement:
         1 / distance. The gap beside the neighbour that the position goes with has one vote more.
         """
         is_word = self.aligned.is_word[units]
-        order = self.aligned.words[units] - next_word  # -1: the word before the position
+        order = self.aligned.source_words[units] - next_word  # -1: the word before the position
         votes = np.where(is_word, -1.0 / (order + (order >= 0)), 0.0)
         scores = np.concatenate([[0.0], np.cumsum(votes)])
         beside = np.flatnonzero(is_word & (order == (0 if goes_with_next else -1)))
