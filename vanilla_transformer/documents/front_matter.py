@@ -11,15 +11,15 @@ from yaml.reader import ReaderError
 
 from vanilla_transformer.documents.places import Place
 
-_PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")  # of YAML: an anchor and a tag
-_LINE_BREAK = re.compile("[\n\x85\u2028\u2029]")  # of YAML
+_PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")  # an anchor and a tag of YAML
+_LINE_BREAK = re.compile("[\n\x85\u2028\u2029]")  # as YAML sees them
 
 
 def places_of_front_matter(head: re.Match[str], keys: Collection[str]) -> Iterator[Place]:
-    """Yields the places of texts that are values of keys, or stand in lists there.
+    """Yields the places of texts that are values of keys, or are in lists that are values.
 
     Args:
-        head: The front matter, whose group 2 is what stands between its lines of three signs.
+        head: The front matter; its group 2 is the text between the lines `---`.
     """
     try:
         root = yaml.compose(head[2])
@@ -50,7 +50,7 @@ def _scalar_of(text: str, style: str | None) -> str:
     """Writes a text as a value of YAML in one line.
 
     Args:
-        style: The quotation mark of the source, `|` or `>`. None: the text is plain, where it can.
+        style: The quotation mark of the source, or `|` or `>`. None: the source has none.
     """
     if style in ("|", ">") or _LINE_BREAK.search(text):
         style = '"'

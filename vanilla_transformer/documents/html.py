@@ -38,8 +38,8 @@ _BLOCKS = frozenset(
 """Elements whose tags end a text, also of the contents of a book (`.ncx`)."""
 _REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);")
 _WHITE_SPACE = re.compile(r"[ \t\r\n\f]+")
-_OF_PAIR = TAG_SIGNS["begin"] + TAG_SIGNS["end"]
-_SECOND_SPACE = regex.compile(rf"(?<= {TAG_SIGN}*[{_OF_PAIR}]) ")
+_PAIR_SIGNS = TAG_SIGNS["begin"] + TAG_SIGNS["end"]
+_SECOND_SPACE = regex.compile(rf"(?<= {TAG_SIGN}*[{_PAIR_SIGNS}]) ")  # as in " <b> "
 _TEXT = ("text", "pre")
 
 
@@ -49,18 +49,17 @@ def places_of_html(source: str, dialect: Dialect = HTML) -> Iterator[Place]:
     A text ends at the tags of blocks, such as `p`, and at `br`; inline elements are tags in it.
     Attributes, comments, document types, scripts, styles, and elements with `translate="no"` or the
     class `notranslate` stay as they are; so do `code`, `kbd`, `samp`, `var`, `textarea`, `svg`,
-    `math` and `template`. Elements with `translate="yes"` in them are translated. White space
-    within a text counts as one space, and a line break between Chinese or Japanese characters as
-    nothing, except in `pre`.
+    `math` and `template`. Elements with `translate="yes"` in them are translated. Except in `pre`,
+    white space counts as one space, and a line break between Chinese or Japanese characters not.
     """
     groups = groupby(split_markup(source, dialect), lambda token: token.kind == "block")
-    for is_cut, tokens in groups:
-        if not is_cut:
-            yield from _places(list(tokens))
+    for is_block, tokens in groups:
+        if not is_block:
+            yield from _places_between_blocks(list(tokens))
 
 
-def _places(tokens: list[Token]) -> Iterator[Place]:
-    """Yields the places between two tags of blocks: one text, or several around unpaired tags."""
+def _places_between_blocks(tokens: list[Token]) -> Iterator[Place]:
+    """Yields the place of the text of tokens, or several places around unpaired tags."""
     items: list[Item] = [
         html.unescape(token.text)
         if token.kind in _TEXT
@@ -68,25 +67,26 @@ def _places(tokens: list[Token]) -> Iterator[Place]:
         for token in tokens
     ]
     partners = partners_of(items)
-    paired = [n for n, token in enumerate(tokens) if token.kind in ("begin", "end")]
-    lone = [n for n in paired if n not in partners]
-    if lone:  # their elements enclose more than this text
-        for last, index in pairwise([-1, *lone, len(tokens)]):
-            yield from _places(tokens[last + 1 : index])
+    tags = [n for n, token in enumerate(tokens) if token.kind in ("begin", "end")]
+    if unpaired := [n for n in tags if n not in partners]:  # their elements enclose more
+        for last, index in pairwise([-1, *unpaired, len(tokens)]):
+            yield from _places_between_blocks(tokens[last + 1 : index])
         return
     marked = split_edges(join_codes(items))
     if not has_letters(marked.plain):
         return
     texts = [token for token in tokens if token.kind in _TEXT]
-    references = [found for token in texts for found in _REFERENCE.findall(token.text)]
-    meant = {html.unescape(reference): reference for reference in references}
-    written = {ord(sign): text for sign, text in meant.items() if len(sign) == 1 and sign != " "}
-    signs = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", **written}
+    escapes = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
+    for reference in (found for token in texts for found in _REFERENCE.findall(token.text)):
+        sign = html.unescape(reference)
+        if len(sign) == 1 and sign != " ":
+            escapes[ord(sign)] = reference  # an output writes the sign as its source does
     if texts[0].kind != "pre":  # an image or `code` keeps the spaces on both sides
         coded = _WHITE_SPACE.sub(" ", JOINED_LINES.sub("", marked.coded))
         marked = marked.with_coded(_SECOND_SPACE.sub("", coded))
-    begin, end = tokens[0].begin, tokens[-1].begin + len(tokens[-1].text)
-    yield Place(marked, begin=begin, end=end, escape=lambda text: text.translate(signs))
+    begin = tokens[0].begin
+    end = tokens[-1].begin + len(tokens[-1].text)
+    yield Place(marked, begin=begin, end=end, escape=lambda text: text.translate(escapes))
 
 
 class _Region(NamedTuple):
@@ -111,7 +111,8 @@ def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Token]:
     regions = [_Region("", 0, is_fixed=False)]
     for token in split_tags(source, dialect):
         was_fixed = regions[-1].is_fixed
-        name, kind = token.name.lower(), token.kind
+        name = token.name.lower()
+        kind = token.kind
         if kind in ("text", "raw"):
             is_text = not was_fixed and (kind == "text" or name == "title")  # its title has no tags
             is_pre = kind == "text" and open_elements["pre"]

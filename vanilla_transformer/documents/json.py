@@ -9,13 +9,18 @@ from vanilla_transformer.documents.marked_text import split_text
 from vanilla_transformer.documents.places import Place
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# A string, with the colon after it if it is a name; a bracket or a comma.
 _TOKEN = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?|[\[\]{},]')
 
 
 def places_of_json(source: str, has_notes: bool = False) -> Iterator[Place]:
-    """Yields the places of texts; fields whose names begin with @ may be notes, as in `.arb`."""
-    json.loads(source.removeprefix("\ufeff"))
-    is_ascii = source.isascii() and "\\u" in source  # outputs are written like it
+    """Yields the places of texts.
+
+    Args:
+        has_notes: Whether fields whose names begin with @ are notes, as in `.arb`.
+    """
+    json.loads(source.removeprefix("\ufeff"))  # which raises an error if it is not valid
+    is_ascii = source.isascii() and "\\u" in source  # so are the outputs
     encode = partial(json.dumps, ensure_ascii=is_ascii)
     for begin, end, path in _strings(source):
         if has_notes and any(str(step).startswith('"@') for step in path):
@@ -28,11 +33,11 @@ def places_of_json(source: str, has_notes: bool = False) -> Iterator[Place]:
 
 
 def _strings(source: str) -> Iterator[tuple[int, int, tuple[str | int, ...]]]:
-    """Yields the begin and the end of each value, and its path of names and indices."""
+    """Yields the span of each string that is a value, with its path of names and indices."""
     path: list[str | int] = []
     for token in _TOKEN.finditer(source):
         if token[2]:
-            path[-1] = token[1]
+            path[-1] = token[1]  # the name of the next value
         elif token[1]:
             yield *token.span(), tuple(path)
         elif token[0] in "[{":

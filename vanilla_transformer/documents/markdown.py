@@ -22,7 +22,7 @@ from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.text.languages import JOINED_LINES
 from vanilla_transformer.text.patterns import pattern_of
 
-_BEFORE = re.compile(r"\ufeff?(?:(---|\+\+\+)[ \t]*\r?\n(.*?\n)\1[ \t]*(?:\r?\n|\Z))?", re.DOTALL)
+_HEAD = re.compile(r"\ufeff?(?:(---|\+\+\+)[ \t]*\r?\n(.*?\n)\1[ \t]*(?:\r?\n|\Z))?", re.DOTALL)
 _NO_PROSE = re.compile(  # no sentence begins like such a line, or has half a pair of braces
     r"([!%+/:;=?@^])\1{2,}|\$\$|[)\]}|]"  # ":::", "+++", a formula, the end of brackets
     r"|\[(?:!\w+|TOC)\]|\*\[.*\]:|;?-+8<-"  # "[!NOTE]", an abbreviation "*[HTML]:", a snippet
@@ -52,6 +52,8 @@ _MARKS = re.compile(
     r"(?<![\w=+])(==|\+\+)(?![=+])(\S(?:.*?\S)??)\1|(?<![~^])([~^])([\w+-]+)\3(?!\3)"
 )
 _KINDS: dict[str, TagKind] = {"open": "begin", "begin": "begin", "close": "end", "end": "end"}
+_Line = tuple[int, str]
+"""A line of a text, or a part of it, with its begin in the file."""
 
 
 def _make_parser() -> Any:
@@ -134,10 +136,11 @@ def places_of_markdown(source: str, front_matter: Collection[str] = ()) -> Itera
     Code, blocks of HTML, front matter, and lines that no reader of CommonMark knows, such as
     `[!NOTE]` and `:::`, stay as they are; but not the values of named keys of front matter in YAML.
     """
-    head: re.Match[str] = _BEFORE.match(source)  # type: ignore[assignment]  # it also matches the empty string
+    head: re.Match[str] = _HEAD.match(source)  # type: ignore[assignment]  # it also matches the empty string
     if front_matter and head[1]:
         yield from places_of_front_matter(head, front_matter)
-    parser, env = _make_parser(), dict[str, Any]()
+    parser = _make_parser()
+    env = dict[str, Any]()
     breaks = (match.end() for match in LINE_BREAK.finditer(source, head.end()))
     starts = [head.end(), *breaks, len(source)]
     read_to = list(starts)  # of each line
@@ -145,15 +148,15 @@ def places_of_markdown(source: str, front_matter: Collection[str] = ()) -> Itera
         if token.type != "inline" or not token.map or _CODE.match(token.content):
             continue
         as_written = as_cell if before.type in CELLS else str
-        for pieces in _texts_of(_find_lines(source, token, before.type, starts, read_to)):
-            text = "\n".join(piece for _, piece in pieces).rstrip()
+        for lines in _texts_of(_find_lines(source, token, before.type, starts, read_to)):
+            text = "\n".join(line for _, line in lines).rstrip()
             block, *_ = [token] if text == token.content else parser.parseInline(text, env)
             children = block.children or []
             escaped = [child for child in children if child.type == "text_special"]
-            prefixes = [source[starts[bisect_right(starts, at) - 1] : at] for at, _ in pieces]
-            end = pieces[-1][0] + len(as_written(pieces[-1][1].rstrip()))
+            prefixes = [source[starts[bisect_right(starts, at) - 1] : at] for at, _ in lines]
+            last_begin, last_line = lines[-1]
             yield from MarkdownPlace.find(
-                (pieces[0][0], end),
+                (lines[0][0], last_begin + len(as_written(last_line.rstrip()))),
                 join_codes(_items(children, text, prefixes)),
                 signs={ord(x.content): x.markup for x in escaped if len(x.content) == 1},
                 around=before.type,
@@ -165,8 +168,8 @@ def places_of_markdown(source: str, front_matter: Collection[str] = ()) -> Itera
 
 def _find_lines(
     source: str, block: Any, around: str, starts: Sequence[int], read_to: list[int]
-) -> list[tuple[int, str]]:
-    """Finds the lines of a block in the file, each with its begin; none if the file lacks one.
+) -> list[_Line]:
+    """Finds the lines of a block in the file; none if the file lacks one.
 
     Args:
         around: The kind of the token around the block.
@@ -177,7 +180,7 @@ def _find_lines(
     # their lines; without its quotation marks, the title of `!!! note` is its kind.
     quote = '"' if around == "admonition_title_open" else ""
     as_written, find = (as_cell, source.find) if around in CELLS else (str, source.rfind)
-    lines: list[tuple[int, str]] = []
+    lines: list[_Line] = []
     for index, line in enumerate(block.content.split("\n"), block.map[0]):
         written = f"{quote}{as_written(line if quote else line.strip())}{quote}"
         begin = find(written, read_to[index], starts[index + 1])
@@ -188,12 +191,12 @@ def _find_lines(
     return lines
 
 
-def _texts_of(lines: Sequence[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
-    """Yields the texts of a block, as pieces of lines, each with its begin in the file.
+def _texts_of(lines: Sequence[_Line]) -> Iterator[list[_Line]]:
+    """Yields the lines of each text of a block, without boxes of tasks and attributes.
 
     A text ends at a line that is no prose, to which the indented lines below it belong.
     """
-    texts: list[list[tuple[int, str]]] = [[]]
+    texts: list[list[_Line]] = [[]]
     is_fixed = False
     for begin, line in lines:
         is_fixed = bool(_NO_PROSE.match(line.strip()) or not _FOREIGN.sub("", line).strip()) or (
@@ -203,26 +206,30 @@ def _texts_of(lines: Sequence[tuple[int, str]]) -> Iterator[list[tuple[int, str]
             texts.append([])
         elif line.strip():
             texts[-1].append((begin, line.lstrip()))
-    for pieces in filter(None, texts):
-        begin, first = pieces[0]
+    for text in filter(None, texts):
+        begin, first = text[0]
         box = _TASK.match(first).end()  # type: ignore[union-attr]  # it also matches the empty string
-        pieces[0] = begin + box, first[box:]
-        pieces[-1] = pieces[-1][0], _ATTRIBUTES.sub("", pieces[-1][1])
-        yield pieces
+        text[0] = begin + box, first[box:]
+        text[-1] = text[-1][0], _ATTRIBUTES.sub("", text[-1][1])
+        yield text
 
 
 def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> list[Item]:
     """Returns the texts of a block, and its markup as tags; nothing if it is not understood.
 
     Args:
-        prefixes: What stands before each of its lines, such as the "> " of a quotation.
+        children: The tokens of the block.
+        content: The block, as it is written.
+        prefixes: The parts of the file before its lines, such as the "> " of a quotation.
     """
     items: list[Item] = []
-    position, line, labels = 0, 0, list[int]()
+    labels = list[int]()  # where the texts of open links begin
+    position = line = 0
     remaining = iter(children)
     for child in remaining:
-        kind, written = child.type, child.markup or child.content
-        if child.info == "auto":  # its text is the address
+        kind = child.type
+        written = child.markup or child.content
+        if child.info == "auto":  # a link of three tokens, whose text is the address
             kind, _, child = "auto", next(remaining), next(remaining)
         if "end" in child.meta:
             written = content[position : child.meta["end"]]
@@ -244,13 +251,12 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
             items.append(Tag(0, written[: written.index("\n") + 1] + prefixes[line]))
         elif kind == "html_inline":
             token = next(split_tags(written, HTML))
-            is_break = token.name.lower() == "br"  # which parts the lines
-            inline = Tag(0, written, _KINDS.get(token.kind, "empty"), token.name)
-            items.append(written if is_break else inline)
+            tag = Tag(0, written, _KINDS.get(token.kind, "empty"), token.name)
+            items.append(written if token.name.lower() == "br" else tag)  # a break stays text
         elif kind == "link_close":
             label = " ".join(content[labels.pop() : position].split())
-            tag = f"][{label}]" if written in ("]", "][]") else written  # a label names a reference
-            items.append(Tag(0, tag, "end", name))
+            end = f"][{label}]" if written in ("]", "][]") else written  # a label names a reference
+            items.append(Tag(0, end, "end", name))
         else:
             items.append(Tag(0, written, _KINDS.get(side, "empty"), name))
         position += len(written)

@@ -28,10 +28,10 @@ class Tag:
     Attributes:
         position: Number of the text's characters before it; 0 in an `Item`, until `MarkedText.of`.
         text: The markup, as it is written.
-        kind: `split_edges` makes a "begin" without an "end" an "empty" tag.
-        name: A tag that opens and the tag that closes it have the same.
-        span: Its part of the file, if there may be other texts in it.
-        number: It tells the tag from equal ones in its text.
+        kind: "begin" and "end" make a pair; a tag without a partner is "empty".
+        name: The name that both tags of a pair have.
+        span: The span of the tag in the file, if there may be other texts in it.
+        number: The number that tells the tag from equal ones in its text.
     """
 
     position: int
@@ -45,12 +45,16 @@ class Tag:
 Item = str | Tag
 """A part of a text: a tag, or the text between two tags."""
 Edges = tuple[tuple[Item, ...], tuple[Item, ...]]
-"""White space and tags before a text, and behind it."""
+"""White space and tags before a text, and after it."""
 
 
 @dataclass(frozen=True)
 class MarkedText:
-    """A text with its tags in order, whose pairs are nested, and with its edges."""
+    """A text with its tags in order, whose pairs are nested, and with its edges.
+
+    Attributes:
+        plain: The text without its tags and edges.
+    """
 
     plain: str
     tags: tuple[Tag, ...] = ()
@@ -73,11 +77,6 @@ class MarkedText:
         before, after = self.edges
         whole = MarkedText.of([*before, *self.parts(), *after])
         return replace(self, plain=whole.plain, tags=whole.tags, edges=((), ()))
-
-    @property
-    def edge_tags(self) -> list[list[str]]:
-        """The texts of the tags before it, and of those behind it."""
-        return [[item.text for item in edge if isinstance(item, Tag)] for edge in self.edges]
 
     def parts(self) -> Iterator[Item]:
         """Yields the texts between the tags, and the tags, in order."""
@@ -133,9 +132,9 @@ class TextTranslation(MarkedText):
     part: str | None = None
 
     def repeats(self, source: MarkedText) -> bool:
-        """Returns whether it is the text itself, with the same tags in it and around it."""
-        own = (self.plain, self.tags, self.edges)
-        return own == (source.plain, source.tags, source.edges)
+        """Returns whether it equals its source, with the same tags in it and around it."""
+        fields = (source.plain, source.tags, source.edges)
+        return (self.plain, self.tags, self.edges) == fields
 
 
 Translations = Sequence[TextTranslation | None]
@@ -161,17 +160,17 @@ def has_letters(text: str) -> bool:
 
 
 def split_edges(items: Sequence[Item]) -> MarkedText:
-    """Makes a text of its parts, with the white space and tags around it at its edges."""
+    """Makes a text of its parts; the white space and tags around it become its edges."""
     split: list[Item] = []
     for item in items:
         split += filter(None, _EDGES.split(item)) if isinstance(item, str) else [item]
     partners = partners_of(split)
-    begin, end = 0, len(split)
 
     def is_edge(index: int) -> bool:
         item = split[index]
         return index not in partners if isinstance(item, Tag) else item.isspace()
 
+    begin, end = 0, len(split)
     while begin < end:
         if is_edge(begin):
             begin += 1
@@ -192,26 +191,30 @@ def split_edges(items: Sequence[Item]) -> MarkedText:
 
 def without_equal_edges(source: MarkedText, target: MarkedText) -> tuple[str, str]:
     """Returns a text and its translation as a memory has them: without edges of the same tags."""
-    if source.edge_tags != target.edge_tags:
+    source_tags, target_tags = (
+        [[item.text for item in edge if isinstance(item, Tag)] for edge in side.edges]
+        for side in (source, target)
+    )
+    if source_tags != target_tags:
         source, target = source.whole, target.whole
     return source.write(), target.write()
 
 
 def join_codes(items: Sequence[Item]) -> list[Item]:
-    """Joins tags that enclose no text to one tag."""
+    """Joins each pair of tags that encloses no text to one tag."""
     joined: list[Item] = []
     for item in items:
         if isinstance(item, Tag) and item.kind == "end":
-            row = [item]
+            tags = [item]  # back to the nearest tag that begins
             for before in reversed(joined):
                 if not isinstance(before, Tag) or before.kind == "end":
                     break
-                row.insert(0, before)
+                tags.insert(0, before)
                 if before.kind == "begin":
                     break
-            if (row[0].kind, row[0].name) == ("begin", item.name):
-                del joined[1 - len(row) :]
-                item = Tag(0, "".join(tag.text for tag in row))
+            if (tags[0].kind, tags[0].name) == ("begin", item.name):
+                del joined[1 - len(tags) :]
+                item = Tag(0, "".join(tag.text for tag in tags))
         joined.append(item)
     return joined
 
@@ -222,19 +225,21 @@ def free_names(text: str) -> Iterator[str]:
 
 
 def partners_of(items: Sequence[Item]) -> dict[int, int]:
-    """Returns the index of the partner of each tag of a pair; pairs that cross others are none."""
-    partners, begun, counts = dict[int, int](), list[tuple[str, int]](), Counter[str]()
+    """Returns the index of the partner of each tag of a pair; tags that cross a pair have none."""
+    partners = dict[int, int]()
+    open_tags = list[tuple[str, int]]()  # the name and the index of each
+    counts = Counter[str]()  # of open tags, by name
     for index, item in enumerate(items):
         if isinstance(item, str) or item.kind == "empty":
             continue
         if item.kind == "begin":
-            begun.append((item.name, index))
+            open_tags.append((item.name, index))
             counts[item.name] += 1
         elif counts[item.name]:  # or else the end has no begin
-            while begun[-1][0] != item.name:
-                crossing, _ = begun.pop()
+            while open_tags[-1][0] != item.name:
+                crossing, _ = open_tags.pop()
                 counts[crossing] -= 1
-            _, first = begun.pop()
+            _, first = open_tags.pop()
             counts[item.name] -= 1
             partners |= {first: index, index: first}
     return partners

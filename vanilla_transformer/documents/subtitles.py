@@ -27,14 +27,15 @@ def places_of_subtitles(source: str, is_web_vtt: bool = False) -> Iterator[Place
     for lines in _texts(source, is_web_vtt):
         begin, end = lines[0].start(), lines[-1].end()
         dash = _DASH.match(source, begin, end)
-        after = dash.end() if dash else begin
-        text = JOINED_LINES.sub("", LINE_BREAK.sub("\n", source[after:end])).replace("\n", " ")
-        items = split_text(text)
-        items = [*chain.from_iterable(map(_unescaped, items))] if is_web_vtt else items
+        text_begin = dash.end() if dash else begin
+        text = LINE_BREAK.sub("\n", source[text_begin:end])
+        items = split_text(JOINED_LINES.sub("", text).replace("\n", " "))
+        if is_web_vtt:
+            items = [*chain.from_iterable(map(_unescaped, items))]
         yield from _Cue.find(
             (begin, end),
-            [Tag(0, source[begin:after]), *items],
-            sizes=[len(line[0]) for line in lines],
+            [Tag(0, source[begin:text_begin]), *items],
+            lengths=[len(line[0]) for line in lines],
             breaks=LINE_BREAK.findall(source, begin, end),
             escape=_escaped if is_web_vtt else str,
         )
@@ -69,10 +70,8 @@ def _texts(source: str, is_web_vtt: bool) -> Iterator[list[re.Match[str]]]:
         for lines in filter(None, found):
             cue = list(_LINE.finditer(source, *lines.span()))
             has_speakers = _DASH.match(cue[0][0])  # each of their lines begins with a dash
-            starts = [
-                n for n, line in enumerate(cue) if n and has_speakers and _DASH.match(line[0])
-            ]
-            for start, stop in pairwise([0, *starts, len(cue)]):
+            starts = [n for n, line in enumerate(cue) if n and _DASH.match(line[0])]
+            for start, stop in pairwise([0, *(starts if has_speakers else []), len(cue)]):
                 yield cue[start:stop]
 
 
@@ -81,24 +80,25 @@ class _Cue(Place):
     """A text of subtitles.
 
     Attributes:
-        sizes: Number of characters of each of its lines.
+        lengths: Number of characters of each of its lines.
         breaks: The line breaks between them.
     """
 
-    sizes: Sequence[int]
+    lengths: Sequence[int]
     breaks: Sequence[str]
 
     def write(self, whole: MarkedText) -> str:
-        """Breaks an output into as many lines as its source has, with nearly the same shares."""
-        text, tags, last = whole.plain, list(whole.tags), 0
+        """Writes an output in as many lines as its source has, in nearly the same proportions."""
+        text = whole.plain
         borders = [n for n, sign in enumerate(text) if sign == " "] or [
             n for n, sign in enumerate(text) if sign.isalnum() and not is_spaced_script_at(text, n)
         ]
+        tags = list(whole.tags)
+        last = 0
         for number, line_break in enumerate(self.breaks, start=1):
-            ideal = len(text) * sum(self.sizes[:number]) / sum(self.sizes)
-            behind = [border for border in borders if border > last]
-            if behind:
-                last = min(behind, key=lambda border: abs(border - ideal))
+            ideal = len(text) * sum(self.lengths[:number]) / sum(self.lengths)
+            if following := [border for border in borders if border > last]:
+                last = min(following, key=lambda border: abs(border - ideal))
                 tags.append(Tag(last, line_break))
         tags.sort(key=lambda tag: tag.position)
         written = replace(whole, tags=tuple(tags)).write(self.escape)

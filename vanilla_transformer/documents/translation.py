@@ -27,6 +27,7 @@ from vanilla_transformer.text.memory import Memory
 
 logger = logging.get_logger(__name__)
 
+# A tag with a value in it, as `_values` writes it, or a placeholder of printf.
 _VALUE = re.compile(r"<ph\d+>|%[-+#0]*[\d.*]*(?:hh?|ll?|[zjt])?[diouxXeEfgGcs@](?![\w%])")
 _IN_TAG = re.compile(rf"(?!%[2-9a-fA-F][\da-fA-F])(?:{_VALUE.pattern})")  # %27 is a character
 
@@ -36,6 +37,7 @@ class PlannedText:
     """A text with tags, and the plan of its translation.
 
     Attributes:
+        marked: The text.
         named: The text with placeholders for tags that stand for a word, as the model reads it.
         names: The tags that each of these placeholders stands for.
         answer: The existing translation, or one of a memory. None: the model makes it.
@@ -63,10 +65,9 @@ class MarkedJob:
 
     def place_tags(self, outputs: Sequence[Translation]) -> list[TextTranslation]:
         """Returns the outputs of the job with the tags of their texts."""
-        rows = zip(self.texts, self.job.texts, outputs, strict=True)
         return [
             planned.answer or _with_output(planned, asked, output)
-            for planned, asked, output in rows
+            for planned, asked, output in zip(self.texts, self.job.texts, outputs, strict=True)
         ]
 
 
@@ -128,8 +129,9 @@ def plan_document(
     """
     (direction,) = translator.directions(1, options)
     target = target or options.target_language or direction.target
-    language, doubt = target_of_document(document, target), document.marks_doubt
-    planned = plan_marked(translator, document.texts, options, memories, doubt, existing)
+    language = target_of_document(document, target)
+    marks_doubt = document.marks_doubt
+    planned = plan_marked(translator, document.texts, options, memories, marks_doubt, existing)
     return replace(planned, language=language)
 
 
@@ -147,25 +149,24 @@ def plan_marked(
         marks_doubt: Whether the document can mark a translation as doubtful.
         existing: The existing translations of the texts.
     """
-    # The model reads no similar text for one with tags: it would link them with its words.
-    marked, contexts = [text.marked for text in texts], [text.context for text in texts]
-    reads = [translator.reader.reads_memory and not text.tags for text in marked]
-    written = [text.write() for text in marked]
-    found = decide_memory_uses(written, memories, reads, marks_doubt=marks_doubt, contexts=contexts)
-    named = [name_tags(text) if options.keep else (text, {}) for text in marked]
-    rows = zip_longest(texts, existing, found)
-    decided = [_decide(text, done, memories, use) for text, done, use in rows]
-    planned = [
-        PlannedText(text, with_names, names, answer, use)
-        for text, (with_names, names), (answer, use) in zip(marked, named, decided, strict=True)
-    ]
+    found = decide_memory_uses(
+        [text.marked.write() for text in texts],
+        memories,
+        # The model reads no similar text for one with tags: it would link them with its words.
+        [translator.reader.reads_memory and not text.marked.tags for text in texts],
+        marks_doubt=marks_doubt,
+        contexts=[text.context for text in texts],
+    )
+    planned = list[PlannedText]()
+    for text, done, use in zip_longest(texts, existing, found):
+        named, names = name_tags(text.marked) if options.keep else (text.marked, {})
+        planned.append(PlannedText(text.marked, named, names, *_decide(text, done, memories, use)))
     # The job has nothing to do for a text with an existing translation.
     lines = ["" if done else text.named.plain for text, done in zip_longest(planned, existing)]
     options = replace(options, links=True, in_sentences=True)
     job = translator.plan(lines, options, former=[text.use for text in planned])
-    pairs = zip(job.texts, texts, strict=True)
-    job = replace(job, texts=[asked._replace(flags=text.flags) for asked, text in pairs])
-    return MarkedJob(planned, job)
+    asked = [row._replace(flags=text.flags) for row, text in zip(job.texts, texts, strict=True)]
+    return MarkedJob(planned, replace(job, texts=asked))
 
 
 def _decide(
@@ -184,21 +185,22 @@ def _decide(
     5. The translation of a similar text is the answer if it has the tags of the text.
     6. The model reads the translation of a similar text; there is no answer.
     """
-    marked, whole = text.marked, text.marked.whole
     if existing:
         return existing, None
-    has_edges = whole.tags != marked.tags
-    equal = exact_use(memories, whole.write(), text.context) if has_edges else None
+    marked = text.marked
+    whole = marked.whole
+    has_edge_tags = whole.tags != marked.tags
+    with_edges = exact_use(memories, whole.write(), text.context) if has_edge_tags else None
     exact = found if found and found.suggestion.is_exact else None
-    for asked, use in ((whole, equal), (marked, exact)):
+    for asked, use in ((whole, with_edges), (marked, exact)):
         if answer := _answer(asked, use):
             return answer, use
     codes = {f"<ph{number}>": tag.text for number, tag in enumerate(marked.tags, start=1)}
     coded = marked.with_tag_texts(codes.keys())
-    equal = exact_use(memories, coded.write(), text.context) if codes else None
-    if equal and (answer := with_tags_of(coded, equal.suggestion.target)):
-        own = answer.with_tag_texts(codes[tag.text] for tag in answer.tags)
-        return replace(own, is_known=True), equal
+    with_codes = exact_use(memories, coded.write(), text.context) if codes else None
+    if with_codes and (answer := with_tags_of(coded, with_codes.suggestion.target)):
+        decoded = answer.with_tag_texts(codes[tag.text] for tag in answer.tags)
+        return replace(decoded, is_known=True), with_codes
     if answer := _answer(marked, found):
         return answer, found
     return None, found if found and found.is_read else None
@@ -208,8 +210,10 @@ def _answer(text: MarkedText, use: MemoryUse | None) -> TextTranslation | None:
     """Returns the translation in a memory. None: there is none, or it proposes other tags."""
     if use is None or use.answer is None:
         return None
-    marked, is_exact = with_tags_of(text, use.answer), use.suggestion.is_exact
-    marked = marked or (with_own_tags(text, use.answer) if is_exact else None)
+    is_exact = use.suggestion.is_exact
+    marked = with_tags_of(text, use.answer)
+    if marked is None and is_exact:
+        marked = with_own_tags(text, use.answer)
     return marked and replace(marked, is_known=True, is_doubtful=not is_exact)
 
 
@@ -221,10 +225,10 @@ def run_document(
     progress: bool = False,
 ) -> TranslatedDocument:
     """Computes the job of a document."""
-    jobs, count = planned.job.chunks(TEXTS_PER_CHUNK), len(planned.texts)
-    location_of = [row.location for row in document.texts].__getitem__
-    rows = translator.run_jobs(jobs, count, progress, location_of)
-    translated = write_document(document, planned, [row[0] for row in rows], fuzzy_below)
+    jobs = planned.job.chunks(TEXTS_PER_CHUNK)
+    location_of = [text.location for text in document.texts].__getitem__
+    rows = translator.run_jobs(jobs, len(planned.texts), progress, location_of)
+    translated = write_document(document, planned, [best for best, *_ in rows], fuzzy_below)
     if translated.untranslated:
         logger.warning(f"The source stays in {', '.join(translated.untranslated)}.")
     return translated
@@ -242,28 +246,31 @@ def write_document(
         fuzzy_below: An output of a lower quality is marked as doubtful, like the translation of a
             similar text.
     """
-    made, texts = list[Translation](), list[TextTranslation | None]()
-    placed = zip(
-        planned.texts, planned.job.texts, planned.place_tags(outputs), outputs, strict=True
-    )
-    for own, asked, marked, output in placed:
-        if own.answer or marked.is_known:
-            texts.append(marked)
-            made.append(Translation(marked.plain, from_memory=output.from_memory))
+    results = list[Translation]()
+    translations = list[TextTranslation | None]()
+    placed = planned.place_tags(outputs)
+    for text, asked, marked, output in zip(
+        planned.texts, planned.job.texts, placed, outputs, strict=True
+    ):
+        if text.answer or marked.is_known:
+            results.append(Translation(marked.plain, from_memory=output.from_memory))
+            translations.append(marked)
             continue
         is_doubtful = output.quality is not None and output.quality < fuzzy_below
-        is_usable = _is_usable(own.marked, marked, output) and not _lacks_words(asked, output.text)
-        texts.append(replace(marked, is_doubtful=is_doubtful) if is_usable else None)
-        made.append(output)
-    content, written = document.fill(texts, planned.language)
+        is_usable = _is_usable(text.marked, marked, output) and not _lacks_words(asked, output.text)
+        results.append(output)
+        translations.append(replace(marked, is_doubtful=is_doubtful) if is_usable else None)
+    content, written = document.fill(translations, planned.language)
     rows = zip(document.texts, written, strict=True)
-    stays = dict.fromkeys(row.location for row, text in rows if text is None)
-    return TranslatedDocument(content, made, written, [*document.untranslatable, *stays])
+    stays = dict.fromkeys(row.location for row, marked in rows if marked is None)
+    return TranslatedDocument(content, results, written, [*document.untranslatable, *stays])
 
 
 def _with_output(planned: PlannedText, asked: JobText, output: Translation) -> TextTranslation:
     """Returns an output with the tags of its text, or a proposal repaired with the output."""
-    marked, use, links = planned.marked, asked.former, output.links or NO_LINKS
+    use = asked.former
+    marked = planned.marked
+    links = output.links or NO_LINKS
     if use and use.is_repaired and output.is_complete and not output.untranslated:
         repaired = repair(marked.plain, use.suggestion, output.text, links)
         if proposal := with_tags_of(marked, repaired):
@@ -280,11 +287,11 @@ def _is_usable(source: MarkedText, marked: TextTranslation, output: Translation)
 def _lacks_words(source: JobText, output: str) -> bool:
     """Returns whether an output has kept parts and signs of its source, but none of its words."""
     kept = kept_spans(source.text, flags=source.flags)
-    found = Copies.find(source.text, kept, output, source.flags).in_output
-    rest = set(apply_edits(source.text, [Edit(*span, "") for span in kept]))
-    left = set("".join(apply_edits(output, [Edit(*span, "") for span in found]).split()))
-    has_signs_alone = left <= rest and not any(map(str.isalnum, left))
-    return bool(found) and has_signs_alone and any(map(str.isalpha, rest))
+    copies = Copies.find(source.text, kept, output, source.flags).in_output
+    of_source = set(apply_edits(source.text, [Edit(*span, "") for span in kept]))
+    of_output = set("".join(apply_edits(output, [Edit(*span, "") for span in copies]).split()))
+    has_signs_alone = of_output <= of_source and not any(map(str.isalnum, of_output))
+    return bool(copies) and has_signs_alone and any(map(str.isalpha, of_source))
 
 
 def _values(text: MarkedText) -> list[str]:
