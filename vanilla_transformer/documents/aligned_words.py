@@ -6,13 +6,13 @@ other words get the cheapest sequence of source words (Viterbi).
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain, pairwise
 
 import numpy as np
 import regex
 
-from vanilla_transformer.text.edits import Span, inner_positions, stripped
+from vanilla_transformer.text.edits import Span, SpanPair, inner_positions, stripped
 from vanilla_transformer.text.kept import Copies, kept_spans
 from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.text.words import word_borders
@@ -43,8 +43,7 @@ class AlignedWords:
         word_begins, word_ends: The begin and the end of each word of the source.
         source_words: For each unit that is a word, the index of its source word.
         is_known: Whether each unit is a word that both texts have.
-        is_linked: Whether each unit is a word that may translate its source word: it is known, or
-            this source word belongs to no known unit.
+        is_linked: Whether each unit is known, or a word whose source word has no known unit.
     """
 
     def __init__(self, source: str, output: str, links: TokenLinks, others: Iterable[Span]) -> None:
@@ -66,7 +65,7 @@ class AlignedWords:
         linked = self._linked_words(source, links) | {unit: [known[unit]] for unit in known}
         self.source_words = np.zeros(len(self.units), int)
         if words:
-            self.source_words[[*linked]] = _cheapest_sequence(linked, len(words), known)
+            self.source_words[[*linked]] = _best_sequence(linked, len(words), known)
         self.is_known = np.isin(range(len(self.units)), [*known])
         is_taken = np.isin(self.source_words, [*known.values()])
         self.is_linked = self.is_known | self.is_word & ~is_taken
@@ -81,9 +80,7 @@ class AlignedWords:
         begin, end = span
         return slice(bisect_right(self.unit_ends, begin), bisect_left(self.unit_begins, end))
 
-    def _standing_once(
-        self, source: str, output: str, spans: Iterable[Span]
-    ) -> Iterator[tuple[Span, Span]]:
+    def _standing_once(self, source: str, output: str, spans: Iterable[Span]) -> Iterator[SpanPair]:
         """Yields the spans of texts that stand once in the source and once in the output."""
         for span in spans:
             text = source[slice(*span)]
@@ -126,13 +123,10 @@ def _units(
             yield span, span in kept or not _PUNCTUATION.fullmatch(text[slice(*span)])
 
 
-def _cheapest_sequence(
-    linked: Mapping[int, Sequence[int]], count: int, known: Collection[int]
-) -> list[int]:
+def _best_sequence(linked: dict[int, list[int]], count: int, known: Collection[int]) -> list[int]:
     """Chooses a source word for each word of the output, by the algorithm of Viterbi.
 
-    A source word that the output word is not linked with has a cost, and so has each step that does
-    not go to the next source word.
+    A source word that is not linked has a cost, and so has a step that is not to the next word.
 
     Args:
         linked: The source words that each word of the output is linked with.

@@ -38,8 +38,7 @@ def read_document(name: str, content: bytes, front_matter: Collection[str] = ())
         front_matter: The keys of Markdown's front matter whose values are translated, too.
 
     Raises:
-        ValueError: If the format is not known, or the content has another one. The message names
-            the file, and the line if one is wrong.
+        ValueError: If the format is not known, or the content is not valid; it names the line.
     """
     read = reader_of(name)
     if front_matter:
@@ -65,9 +64,7 @@ def reader_of(name: str) -> Callable[..., Document]:
     return FORMATS[suffix]
 
 
-def _read_text(
-    places: Callable[..., Iterator[Place]], content: bytes, **options: Any
-) -> FileTemplate:
+def _read_text(places: Callable[..., Iterator[Place]], content: bytes, **options: Any) -> Document:
     """Reads a file in UTF-8 by a function that yields the places of its texts."""
     source = decode_text(content)
     return FileTemplate(source, places(source, **options))

@@ -14,11 +14,7 @@ _TOKEN = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?|[\[\]{},]')
 
 
 def places_of_json(source: str, has_notes: bool = False) -> Iterator[Place]:
-    """Yields the places of texts.
-
-    Args:
-        has_notes: Whether fields whose names begin with @ are notes, as in `.arb`.
-    """
+    """Yields the places of texts. As in `.arb`, names that begin with @ may belong to notes."""
     json.loads(source.removeprefix("\ufeff"))  # which raises an error if it is not valid
     is_ascii = source.isascii() and "\\u" in source  # so are the outputs
     encode = partial(json.dumps, ensure_ascii=is_ascii)

@@ -218,8 +218,6 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
     """Returns the texts of a block, and its markup as tags; nothing if it is not understood.
 
     Args:
-        children: The tokens of the block.
-        content: The block, as it is written.
         prefixes: The parts of the file before its lines, such as the "> " of a quotation.
     """
     items: list[Item] = []

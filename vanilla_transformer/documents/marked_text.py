@@ -50,11 +50,7 @@ Edges = tuple[tuple[Item, ...], tuple[Item, ...]]
 
 @dataclass(frozen=True)
 class MarkedText:
-    """A text with its tags in order, whose pairs are nested, and with its edges.
-
-    Attributes:
-        plain: The text without its tags and edges.
-    """
+    """A text (`plain`) with its tags in order, whose pairs are nested, and with its edges."""
 
     plain: str
     tags: tuple[Tag, ...] = ()

@@ -1,8 +1,7 @@
 """Inline markup: tags leave a text for its translation, and return where the alignment puts them.
 
-A pair of tags goes around the translation of the text that it encloses, an empty tag between the
-translations of the texts before it and behind it. Pairs stay nested, and no tag breaks up a word
-or leaves its line.
+A pair of tags goes around the translation of its text, an empty tag between the translations of
+the texts beside it. Pairs stay nested, and no tag breaks up a word or leaves its line.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,6 +21,7 @@ from vanilla_transformer.text.edits import Span, stripped
 from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.text.words import word_borders
 
+_Units = NDArray[np.bool_]  # some of the units of an output
 _BREAK = regex.compile(r"[\t\n\r]|<[bB][rR]\s*/?>|\Z")
 _CLOSING = regex.compile(r"[\s\p{Pe}\p{Pf}\p{Po}]")
 _SPACED_PUNCTUATION = frozenset("!?:;\u00ab\u00bb")  # French puts a space between these and a word
@@ -151,9 +151,7 @@ class _Placement:
             todo += pairs
             parent.children.sort(key=lambda node: node.placed)
 
-    def _place_pairs(
-        self, pairs: Sequence[_Node], parent: _Node, is_free: NDArray[np.bool_]
-    ) -> list[Span]:
+    def _place_pairs(self, pairs: Sequence[_Node], parent: _Node, is_free: _Units) -> list[Span]:
         """Places pairs while there are free units, which it updates; returns the spans in order."""
         for find in (self._span_of_pair, self._nearest_word):
             for node in pairs:
@@ -162,7 +160,7 @@ class _Placement:
                     is_free[self.aligned.units_touching(span)] = False
         return sorted(node.placed for node in pairs if node.placed[1])
 
-    def _span_of_pair(self, node: _Node, parent: _Node, is_free: NDArray[np.bool_]) -> Span | None:
+    def _span_of_pair(self, node: _Node, parent: _Node, is_free: _Units) -> Span | None:
         """Returns the span of the output for a pair of tags. None: nothing is linked with the pair.
 
         A pair around all of the parent's text gets the parent's span, a pair in a word that both
@@ -192,7 +190,7 @@ class _Placement:
                 last += 1
         return aligned.unit_begins[first], aligned.unit_ends[last]
 
-    def _best_units(self, node: _Node, is_free: NDArray[np.bool_]) -> tuple[int, int] | None:
+    def _best_units(self, node: _Node, is_free: _Units) -> tuple[int, int] | None:
         """Returns the first and the last unit of the best range of units. None: there is none.
 
         Each output word scores the share of its source word inside the pair, minus the rest. The
@@ -221,7 +219,7 @@ class _Placement:
             positive = np.array([best, best + int(rest[0]) - 1 if len(rest) else len(shares) - 1])
         return int(positive[0]), int(positive[-1])
 
-    def _nearest_word(self, node: _Node, parent: _Node, is_free: NDArray[np.bool_]) -> Span | None:
+    def _nearest_word(self, node: _Node, parent: _Node, is_free: _Units) -> Span | None:
         """Returns the free word nearest to the position of a pair that nothing is linked with."""
         aligned = self.aligned
         position = self._position_of(node.begin, parent)
@@ -229,7 +227,7 @@ class _Placement:
         distances = [(aligned.is_known[n], abs(aligned.unit_begins[n] - position)) for n in free]
         return aligned.units[free[distances.index(min(distances))]] if distances else None
 
-    def _span_in_same_word(self, node: _Node, is_free: NDArray[np.bool_]) -> Span | None:
+    def _span_in_same_word(self, node: _Node, is_free: _Units) -> Span | None:
         """Returns the span of a part of a word, if the output has the same word."""
         after = bisect_right(self.word_borders, node.begin)
         begin = self.word_borders[after - 1]
@@ -243,7 +241,7 @@ class _Placement:
         shift = self.aligned.unit_begins[unit] - begin
         return node.begin + shift, node.end + shift
 
-    def _first_unit_with(self, text: str, is_free: NDArray[np.bool_]) -> int | None:
+    def _first_unit_with(self, text: str, is_free: _Units) -> int | None:
         """Returns the first free unit with a text."""
         units = map(int, np.flatnonzero(is_free))
         return next((unit for unit in units if self.aligned.texts[unit] == text), None)

@@ -126,8 +126,7 @@ class _Branch(NamedTuple):
 
     Attributes:
         marked: The text, in which `{0}` stands for a choice.
-        contents: For each such placeholder, the parts of the message that it stands for: each is
-            written as it is, or the index of a branch.
+        contents: For each such placeholder, the parts of the choice; an index is that of a branch.
     """
 
     marked: MarkedText
@@ -137,8 +136,7 @@ class _Branch(NamedTuple):
 class _Choices:
     """A message in ICU's syntax, whose branches are texts; inner branches come first.
 
-    Choices, `#` and quoted parts are placeholders such as `{0}` in these texts. A message that is
-    not valid has no texts.
+    Choices, `#` and quoted parts are placeholders, such as `{0}`. An invalid message has no texts.
     """
 
     def __init__(self, marked: MarkedText, is_of_java: bool) -> None:
@@ -186,12 +184,7 @@ class _Choices:
         return stop
 
     def _read_choice(self, begin: re.Match[str], is_plural: bool) -> tuple[list[str | int], int]:
-        """Reads the branches of a choice.
-
-        Returns:
-            The choice as it is written, with the index of a branch for each of them, and the
-            position of its end.
-        """
+        """Reads a choice; returns it, with indices in place of its branches, and its end."""
         parts = list[str | int]()
         first, position = begin.span()
         while branch := _BRANCH.match(self._message, position):

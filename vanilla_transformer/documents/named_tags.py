@@ -15,7 +15,6 @@ from vanilla_transformer.documents.marked_text import (
 
 _BEFORE = regex.compile(r"$|[\s\p{Ps}\p{Pi}\p{Pd}\p{S}\"'/]")
 _BEHIND = regex.compile(r"$|[\s\p{Pe}\p{Pf}\p{Pd}\p{S}\p{Po}]")
-
 Names = Mapping[str, Sequence[Tag]]
 """The tags that each placeholder stands for."""
 

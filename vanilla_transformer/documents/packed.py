@@ -26,42 +26,43 @@ class PackedDocument(Document):
     def __init__(
         self, content: bytes, schema: XmlSchema, read: Callable[[bytes], FileTemplate] | None = None
     ) -> None:
-        self._parts = list(_unpacked(content))
-        self._members: dict[str, FileTemplate] = {}
-        parts = {info.filename: part for info, part in self._parts}
-        comparing = filter(re.compile(schema.comparing).fullmatch, parts)
-        names = [word for name in comparing for word in _names_in(parts[name], schema.names)]
+        self._members = list(_unpacked(content))
+        contents = {info.filename: member for info, member in self._members}
+        comparing = filter(re.compile(schema.comparing).fullmatch, contents)
+        names = [word for name in comparing for word in _names_in(contents[name], schema.names)]
+        self._documents = dict[str, FileTemplate]()
         # Programs pack them in different orders.
-        for name in sorted(filter(re.compile(schema.members).fullmatch, parts)):
+        for name in sorted(filter(re.compile(schema.members).fullmatch, contents)):
+            member = contents[name]
             try:
-                part = parts[name]
-                self._members[name] = read(part) if read else XmlFile(part, schema, names)
+                self._documents[name] = read(member) if read else XmlFile(member, schema, names)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
-        if not any(fnmatchcase(name, schema.main) for name in self._members):
+        if not any(fnmatchcase(name, schema.main) for name in self._documents):
             raise ValueError(f"this zip file has no part {schema.main}, where the texts are.")
-        # A text has no `part`: parts number links and pictures in each file anew.
+        # A text has no `part`: a member numbers links and pictures in each file anew.
         self.texts = [
-            FileText(text.marked, f"{name}, text {count}")
-            for name, member in self._members.items()
-            for count, text in enumerate(member.texts, start=1)
+            FileText(text.marked, f"{name}, text {number}")
+            for name, document in self._documents.items()
+            for number, text in enumerate(document.texts, start=1)
         ]
         self.untranslatable = [
             f"{name}, {location}"
-            for name, member in self._members.items()
-            for location in member.untranslatable
+            for name, document in self._documents.items()
+            for location in document.untranslatable
         ]
 
     def write(self, outputs: Translations, language: str | None = None) -> bytes:
         """As for `Document`; these files do not name a language."""
-        remaining, result = iter(outputs), io.BytesIO()
+        remaining = iter(outputs)
         written = {
-            name: member.write(list(islice(remaining, len(member.texts))))
-            for name, member in self._members.items()
+            name: document.write(list(islice(remaining, len(document.texts))))
+            for name, document in self._documents.items()
         }
+        result = io.BytesIO()
         with zipfile.ZipFile(result, "w") as packed:
-            for info, part in self._parts:
-                packed.writestr(info, written.get(info.filename) or part)  # packed as before
+            for info, member in self._members:
+                packed.writestr(info, written.get(info.filename) or member)  # packed as before
         return result.getvalue()
 
 

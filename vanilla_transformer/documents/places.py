@@ -37,12 +37,10 @@ class FileText:
     Attributes:
         marked: The text with its tags.
         location: Its location for a person, such as "line 3".
-        part: The part of the file that its output replaces, as it is written there. None: another
-            file with this text may need another part.
+        part: The part of the file that its output replaces. None: it differs between files.
         name: Its name, if its format names texts.
         context: The context that tells it from equal texts. "": it needs none. None: it is unknown.
-        flags: Flags of gettext, such as `c-format`; or `numbered-format`: placeholders may be
-            numbered.
+        flags: Flags of gettext, such as `c-format`; `numbered-format`: it may have numbers (%1$s).
         begins_message: Whether it is the first text of its message.
     """
 
@@ -94,8 +92,7 @@ class Document(ABC):
         language: The language of the translations, as the file names it. "": it does not.
         pairs: The finished translations of the file with their sources, for a memory.
         marks_doubt: Whether the file can mark a translation as doubtful.
-        untranslatable: The locations of texts that stay: the file compares with the text, it is no
-            valid message, or the target lacks its segments.
+        untranslatable: The locations of texts that stay, each with the reason.
         lowered_source: The file in lower case, if its texts may have accelerators.
     """
 
@@ -120,10 +117,8 @@ class FileTemplate(Document):
 
     Args:
         source: The content of the file.
-        places: The places of its texts, in the order of their ends. A place may lie within a tag of
-            another place.
-        encoding: The encoding in which it is written; a character that this lacks becomes a
-            character reference of XML.
+        places: The places of its texts, in the order of their ends. One may be in a tag of another.
+        encoding: The encoding of the file. Characters that it lacks become references of XML.
     """
 
     def __init__(self, source: str, places: Iterable[Place], encoding: str = "utf-8") -> None:

@@ -2,7 +2,7 @@
 
 import codecs
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from gettext import c2py
 
@@ -41,8 +41,8 @@ _ESCAPE_LETTERS = dict(zip('"\\\a\b\t\n\v\f\r', '"\\abtnvfr', strict=True))
 _SPECIAL = re.compile(r'["\\\x00-\x1f\x7f]')
 _NO_TEXT = "\udc80"  # stands for bytes that are no characters
 _ESCAPES = re.compile(r"(?:\\(?:[0-7]{1,3}|x[0-9a-fA-F]*))+|\\[\x00-\x7f]")
-_Translation = tuple[Span, Pair]
-"""A translation of a message, which may be empty: the span of its strings, and their content."""
+_Message = re.Match[str]
+_Translations = list[tuple[Span, Pair]]  # of a message: the spans of their strings, the contents
 
 
 class PoFile(FileTemplate):
@@ -64,7 +64,7 @@ class PoFile(FileTemplate):
         rule = _PLURALS.search(_text_of(header))
         forms = list(map(c2py(rule[1] if rule else "n != 1"), _COUNTED))
         for message in _messages(source):
-            translations = list(_translations(message, forms, encoding))
+            translations = _translations(message, forms, encoding)
             places += _places(message, translations, self._line_break)
             self.pairs += _pairs(message, translations, encoding)
         super().__init__(source, places, encoding)
@@ -93,7 +93,7 @@ class PoFile(FileTemplate):
 class _Form(Place):
     """A translation of a message. The first place of a message begins with its comments."""
 
-    message: re.Match[str]
+    message: _Message
     line_break: str
     rewrites: bool = True
 
@@ -111,12 +111,12 @@ class _Form(Place):
 
 def _encoding_of(content: bytes) -> str:
     """Returns the encoding that the header of a file names, or UTF-8."""
-    as_latin_1 = content.removeprefix(codecs.BOM_UTF8).decode("latin-1")  # which decodes any bytes
-    charset = _CHARSET.search(as_latin_1, *_header_in(as_latin_1))
+    decoded = content.removeprefix(codecs.BOM_UTF8).decode("latin-1")  # which decodes any bytes
+    charset = _CHARSET.search(decoded, *_header_in(decoded))
     return charset[2] if charset and charset[2] != "CHARSET" else "utf-8"
 
 
-def _messages(source: str) -> Iterator[re.Match[str]]:
+def _messages(source: str) -> Iterator[_Message]:
     """Yields the messages of a file; raises `ValueError` where something else begins."""
     position = int(source.startswith("\ufeff"))
     while message := _MESSAGE.match(source, position):
@@ -128,31 +128,21 @@ def _messages(source: str) -> Iterator[re.Match[str]]:
         raise ValueError(f"line {line}: no message of gettext.")
 
 
-def _places(
-    message: re.Match[str], translations: Sequence[_Translation], line_break: str
-) -> Iterator[Place]:
+def _places(message: _Message, translations: _Translations, line_break: str) -> Iterator[Place]:
     """Yields a place for each translation of a message that is empty or fuzzy."""
     flags = _flags_of(message)
+    fields = {"flags": flags, "message": message, "line_break": line_break}
     first = begin = message.start("comments")
     for (start, end), pair in translations:
         if not pair.target or "fuzzy" in flags:
-            for place in _Form.find(
-                (begin, end),
-                split_text(pair.source),
-                offset=start - begin,
-                context=pair.context,
-                flags=flags,
-                begins_message=begin == first,
-                message=message,
-                line_break=line_break,
-            ):
+            fields |= {"context": pair.context, "begins_message": begin == first}
+            items = split_text(pair.source)
+            for place in _Form.find((begin, end), items, offset=start - begin, **fields):
                 yield place
                 begin = end
 
 
-def _pairs(
-    message: re.Match[str], translations: Sequence[_Translation], encoding: str
-) -> Iterator[Pair]:
+def _pairs(message: _Message, translations: _Translations, encoding: str) -> Iterator[Pair]:
     """Yields the translations of a message; a fuzzy one belongs to the former source."""
     flags = _flags_of(message)
     if "fuzzy" not in flags:
@@ -166,10 +156,8 @@ def _pairs(
             yield from (Pair(source, pair.target, is_doubtful=True) for _, pair in translations)
 
 
-def _translations(
-    message: re.Match[str], forms: Sequence[int], encoding: str
-) -> Iterator[_Translation]:
-    """Yields the translations of a message.
+def _translations(message: _Message, forms: list[int], encoding: str) -> _Translations:
+    """Returns the translations of a message, which may be empty.
 
     A translation is left out if its source, target or context has escapes of bytes that are no
     text. The source of a plural form is the singular if the form counts 1 alone, and else the
@@ -181,7 +169,8 @@ def _translations(
         forms: The index of the form of each number, by the rule in the header.
     """
     if _is_header(message):
-        return
+        return []
+    translations = _Translations()
     targets = list(_TARGET.finditer(message["targets"]))
     forms = forms if len(targets) > 1 else [0 for _ in _COUNTED]
     others = [number for number in _COUNTED if forms[number] != forms[1]]
@@ -200,7 +189,8 @@ def _translations(
         pair = Pair(singular if is_of_one else plural, _text_of(target[2], encoding), context)
         if _NO_TEXT not in pair.source + pair.target + context:
             begin, end = (message.start("targets") + position for position in target.span(2))
-            yield (begin, end), pair
+            translations.append(((begin, end), pair))
+    return translations
 
 
 def _header_in(source: str) -> Span:
@@ -209,20 +199,20 @@ def _header_in(source: str) -> Span:
     return first.span("targets") if first and _is_header(first) else (0, 0)
 
 
-def _is_header(message: re.Match[str]) -> bool:
+def _is_header(message: _Message) -> bool:
     return not (message["context"] or _text_of(message["id"]))
 
 
-def _flags_of(message: re.Match[str]) -> frozenset[str]:
+def _flags_of(message: _Message) -> frozenset[str]:
     return frozenset(filter(None, map(str.strip, re.split("[,\n]", _comments_of(",", message)))))
 
 
-def _comments_of(kind: str, message: re.Match[str]) -> str:
+def _comments_of(kind: str, message: _Message) -> str:
     """Returns the text of the comments of a kind."""
     return "\n".join(text for sign, text in _COMMENT.findall(message["comments"]) if sign == kind)
 
 
-def _comment_edits(message: re.Match[str], is_doubtful: bool) -> Iterator[Edit]:
+def _comment_edits(message: _Message, is_doubtful: bool) -> Iterator[Edit]:
     """Yields the edits that add or remove the flag `fuzzy`, and remove the former message.
 
     A message that stays fuzzy keeps its former source, which a person has translated.

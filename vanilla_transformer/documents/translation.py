@@ -100,11 +100,11 @@ def translate_document(
 ) -> TranslatedDocument:
     """Translates the texts of a document, sentence by sentence.
 
-    A text stays if its output is empty or cut off; a warning names its location. The model does not
-    translate a text that a memory has.
+    A text whose output is empty or cut off stays; a warning names its location.
 
     Args:
         document: The document, as `documents.formats.read_document` returns it.
+        memories: Former translations; the model does not translate texts that they have.
         existing: The existing translations of its texts.
         fuzzy_below: As for `write_document`.
         progress: As for `Translator.translate`, as all other options are.
@@ -243,15 +243,13 @@ def write_document(
     """Returns a document with the outputs of its job.
 
     Args:
-        fuzzy_below: An output of a lower quality is marked as doubtful, like the translation of a
-            similar text.
+        fuzzy_below: Smallest quality of an output that is not marked as doubtful.
     """
     results = list[Translation]()
     translations = list[TextTranslation | None]()
     placed = planned.place_tags(outputs)
-    for text, asked, marked, output in zip(
-        planned.texts, planned.job.texts, placed, outputs, strict=True
-    ):
+    rows = zip(planned.texts, planned.job.texts, placed, outputs, strict=True)
+    for text, asked, marked, output in rows:
         if text.answer or marked.is_known:
             results.append(Translation(marked.plain, from_memory=output.from_memory))
             translations.append(marked)
@@ -261,8 +259,8 @@ def write_document(
         results.append(output)
         translations.append(replace(marked, is_doubtful=is_doubtful) if is_usable else None)
     content, written = document.fill(translations, planned.language)
-    rows = zip(document.texts, written, strict=True)
-    stays = dict.fromkeys(row.location for row, marked in rows if marked is None)
+    kept = (text for text, marked in zip(document.texts, written, strict=True) if marked is None)
+    stays = dict.fromkeys(text.location for text in kept)
     return TranslatedDocument(content, results, written, [*document.untranslatable, *stays])
 
 

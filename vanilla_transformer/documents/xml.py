@@ -22,14 +22,12 @@ class XmlFile(FileTemplate):
 
     def __init__(self, content: bytes, schema: XmlSchema, names: Sequence[str] = ()) -> None:
         source, encoding = decode_markup(content)
-        try:
-            expat.ParserCreate("utf-8").Parse(source.removeprefix("\ufeff").encode(), True)
-        except expat.ExpatError as error:
-            raise ValueError(f"no well-formed XML: {error}") from error
+        _check_well_formed(source)
         blocks = BlockReader(source, schema)
         units = UnitReader(blocks)
         read = units.places_of if schema.target else blocks.places_of
-        places, naming = list[Place](), list[tuple[Element, str]]()
+        places = list[Place]()
+        naming = list[tuple[Element, str]]()
         for element in find_elements(source, schema):
             attribute, version = schema.languages.get(element.name, ("", ""))
             if attribute and element.attribute("version").startswith(version):
@@ -40,11 +38,12 @@ class XmlFile(FileTemplate):
         is_name = re.compile("|".join(names) or "(?!)", re.IGNORECASE | re.DOTALL).fullmatch
         compared = dict.fromkeys(filter(is_name, texts))
         fixed = {*compared, *filter(re.compile(schema.fixed_texts).fullmatch, texts)}
-        own = [place for place in places if place.marked.plain not in fixed]
-        super().__init__(source, own, encoding)
-        named = (f'"{text}", with which the file compares' for text in compared)
-        self.untranslatable = [*named, *units.left]
-        self.pairs, self.marks_doubt = units.pairs, bool(schema.target)
+        translated = (place for place in places if place.marked.plain not in fixed)
+        super().__init__(source, translated, encoding)
+        with_reasons = (f'"{text}", with which the file compares' for text in compared)
+        self.untranslatable = [*with_reasons, *units.left]
+        self.pairs = units.pairs
+        self.marks_doubt = bool(schema.target)
         self.lowered_source = source.lower() if schema.has_accelerators else None
         self.language = _language_in(naming)
         self._naming = min(naming, key=lambda pair: pair[0].begin, default=None)
@@ -59,6 +58,13 @@ class XmlFile(FileTemplate):
         if empty := re.search(rf"""\s{attribute}\s*=\s*(?:""|'')""", element.tag):
             begin, end = (element.begin + position for position in empty.span())
         return f'{text[:begin]} {attribute}="{language}"{text[end:]}'
+
+
+def _check_well_formed(source: str) -> None:
+    try:
+        expat.ParserCreate("utf-8").Parse(source.removeprefix("\ufeff").encode(), True)
+    except expat.ExpatError as error:
+        raise ValueError(f"no well-formed XML: {error}") from error
 
 
 def _language_in(naming: Sequence[tuple[Element, str]]) -> str:

@@ -26,8 +26,7 @@ class XmlSchema:
         fixed_if: Patterns of attributes' values by name: elements with one are fixed, too.
         fixed_texts: Pattern of texts that stay.
         comparing: Pattern of the members of a zip file that compare with texts.
-        names: Pattern of the names and formulas in them. A text that equals such a name, or a text
-            in a formula, stays, and the user is told.
+        names: Pattern of names and formulas in them; a text that equals one, or is in one, stays.
         target: The element that holds the translation of the `source` beside it.
         languages: The elements that name the language of the translations, each with its attribute
             for it and the begin of its version. The first one in a file gets the language.

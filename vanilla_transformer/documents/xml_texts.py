@@ -146,14 +146,13 @@ class BlockReader:
         """Yields the pieces of the text in an element.
 
         Args:
-            begin: The position of `parent`, or of the element around it if `parent` is a run. Tags
-                of one pair have the same.
+            begin: The position of `parent`, or of the element around a run, for the names of pairs.
         """
         schema, run = self.schema, self._run_of(parent)
         end = f"</{parent.prefix}{schema.run}>" if run else ""
         for element in parent.children:
             if element.text is not None:
-                yield from self._pieces_of_text(element, parent, begin, run)
+                yield from self._split_text(element, parent, begin, run)
             elif run and element.name == "t":
                 text = "".join(part.text or "" for part in element.children)
                 yield self._lines(text, run, (f"{run}{element.tag}", f"</{element.prefix}t>{end}"))
@@ -183,9 +182,7 @@ class BlockReader:
         written = self.source_of(properties) if properties else ""
         return f"<{element.prefix}{self.schema.run}>{written}"
 
-    def _pieces_of_text(
-        self, text: Element, parent: Element, begin: int, run: str
-    ) -> Iterator[_Piece]:
+    def _split_text(self, text: Element, parent: Element, begin: int, run: str) -> Iterator[_Piece]:
         """Yields the pieces of the text between two tags. In a run, only its `t` has text."""
         content, schema = text.text or "", self.schema
         if text.tag[0] == "&" and not content.strip("\r\n"):  # a reference to a line break

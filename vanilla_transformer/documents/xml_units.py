@@ -63,8 +63,7 @@ class UnitReader:
     ) -> list[_ElementPair]:
         """Returns the segments of a source with those of the target.
 
-        Segments that the target lacks are added if all have words and the target has the first one;
-        otherwise they are left.
+        Segments that the target lacks are added if all have words and the target has the first one.
         """
         lacking = sources.keys() - targets.keys()
         if targets and lacking and unit.attribute("approved") != "yes":

@@ -61,10 +61,8 @@ def are_related(one: str, other: str) -> bool:
 
     The script does not count.
     """
-    first, second = (
-        str(langcodes.Language.get(standard_tag(tag)).language) for tag in (one, other)
-    )
-    return {first, second} <= SOUTH_SLAVIC or langcodes.tag_distance(first, second) < _RELATIVES
+    one, other = (str(langcodes.Language.get(standard_tag(tag)).language) for tag in (one, other))
+    return {one, other} <= SOUTH_SLAVIC or langcodes.tag_distance(one, other) < _RELATIVES
 
 
 def detect(text: str, supported: Sequence[str]) -> list[tuple[str, float]]:

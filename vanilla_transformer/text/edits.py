@@ -12,6 +12,7 @@ Span = tuple[int, int]
 """Begin and end of a part of a text, in characters; an empty span is a position."""
 SourceSpan = Span  # of a source
 OutputSpan = Span  # of an output of this source
+SpanPair = tuple[SourceSpan, OutputSpan]  # of a part that both have
 Item = TypeVar("Item")
 
 

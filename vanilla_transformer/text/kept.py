@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 
 import regex
 
-from vanilla_transformer.text.edits import OutputSpan, SourceSpan, Span, stripped, without_overlaps
+from vanilla_transformer.text.edits import (
+    OutputSpan,
+    SourceSpan,
+    Span,
+    SpanPair,
+    stripped,
+    without_overlaps,
+)
 from vanilla_transformer.text.patterns import Pattern, find_patterns, is_written_out, pattern_of
 from vanilla_transformer.text.printf import (
     BY_NUMBER,
@@ -38,8 +45,7 @@ def kept_spans(
 
     Args:
         unknown: The parts that the vocabulary of the model lacks.
-        patterns: Compiled regular expressions of further parts. Of two parts that overlap, the
-            longer one counts.
+        patterns: Compiled expressions of further parts. Of parts that overlap, the longest counts.
         source_parts: As for `find_patterns`, like `flags`.
     """
     spans = [span for span, _ in find_patterns(text, source_parts, flags=flags)]
@@ -59,10 +65,10 @@ def kept_spans(
 
 def with_unknown(text: str, spans: Sequence[Span], unknown: Sequence[Span]) -> list[Span]:
     """Returns kept parts, and the unknown characters outside of them as further parts, in order."""
-    in_spans = {index for span in spans for index in range(*span)}
-    others = {index for span in unknown for index in range(*span)} - in_spans
+    kept = {index for span in spans for index in range(*span)}
+    outside = {index for span in unknown for index in range(*span)} - kept
     runs: list[Span] = []
-    for index in sorted(index for index in others if not text[index].isspace()):
+    for index in sorted(index for index in outside if not text[index].isspace()):
         begin = runs.pop()[0] if runs and runs[-1][1] == index else index
         runs.append((begin, index + 1))
     return sorted([*spans, *runs])
@@ -90,8 +96,7 @@ class Spare(NamedTuple):
     """A part of an output that its source does not have, or not so often.
 
     Attributes:
-        must_go: Whether it may not stay: it is a placeholder that the source lacks, or a copy too
-            many of a part that no translation repeats.
+        must_go: Whether it may not stay: the output has invented it, or may not repeat it.
     """
 
     span: OutputSpan
@@ -114,7 +119,7 @@ class Copies:
     source: str
     output: str
     in_output: Sequence[OutputSpan]
-    pairs: Sequence[tuple[SourceSpan, OutputSpan]]
+    pairs: Sequence[SpanPair]
     missing: Sequence[tuple[Sequence[SourceSpan], int]]
     spare: Sequence[Spare]
     origins: Mapping[OutputSpan, SourceSpan]
@@ -131,28 +136,24 @@ class Copies:
         """Compares the kept parts of a source, which may have flags, and of an output."""
         texts = [source[slice(*span)] for span in kept]
         matches = find_patterns(output, texts, flags=flags)
-        in_output = _spans_in_output(texts, output, [span for span, _ in matches], flags)
-        written = [output[slice(*span)] for span in in_output]
+        spans = _spans_in_output(texts, output, [span for span, _ in matches], flags)
+        written = [output[slice(*span)] for span in spans]
         # Where one side writes %s for the %1$s of the other side, numbers do not count.
-        own, other = have_numbers(texts), have_numbers(written)
-        is_numbered = own == other or None in (own, other)
+        has_numbers = {have_numbers(texts), have_numbers(written)}
+        is_numbered = len(has_numbers) == 1 or None in has_numbers
         parts = _parts_of(kept, texts, is_numbered)
-        output_parts = _parts_of(in_output, written, is_numbered)
-        found, spare = _found_and_spare(source, parts, output, output_parts, dict(matches), flags)
-        missing = _count(parts) - _count(found)
-        return cls(
-            source,
-            output,
-            [part.span for part in found],
-            _pairs([part for part in parts if part.normalized not in missing], found, origins),
-            [
-                ([part.span for part in parts if part.normalized == text], count)
-                for text, count in missing.items()
-                if not is_written_out(text, output)
-            ],
-            spare,
-            origins,
-        )
+        output_parts = _parts_of(spans, written, is_numbered)
+        found, spare = _divide(output_parts, output, dict(matches), parts, source, flags)
+        lacking = _count(parts) - _count(found)
+        complete = [part for part in parts if part.normalized not in lacking]
+        missing = [
+            ([part.span for part in parts if part.normalized == text], count)
+            for text, count in lacking.items()
+            if not is_written_out(text, output)
+        ]
+        in_output = [part.span for part in found]
+        pairs = _pairs(complete, found, origins)
+        return cls(source, output, in_output, pairs, missing, spare, origins)
 
     @property
     def are_right(self) -> bool:
@@ -166,14 +167,14 @@ def _count(parts: Iterable[_Part]) -> Counter[str]:
 
 def _pairs(
     parts: Sequence[_Part], copies: Sequence[_Part], origins: Mapping[OutputSpan, SourceSpan]
-) -> list[tuple[SourceSpan, OutputSpan]]:
+) -> list[SpanPair]:
     """Returns the spans of parts of a source and of their copies; known origins count first."""
-    left = defaultdict[str, dict[SourceSpan, SourceSpan]](dict)
+    unpaired = defaultdict[str, dict[SourceSpan, SourceSpan]](dict)
     for part in sorted(parts, key=lambda part: part.order, reverse=True):
-        left[part.normalized][part.span] = part.span  # `popitem` takes the first in order
-    pairs = list[tuple[SourceSpan, OutputSpan]]()
+        unpaired[part.normalized][part.span] = part.span  # `popitem` takes the first in order
+    pairs = list[SpanPair]()
     for copy in sorted(copies, key=lambda copy: (copy.span not in origins, copy.order)):
-        if alike := left[copy.normalized]:
+        if alike := unpaired[copy.normalized]:
             origin = origins.get(copy.span)
             span = alike.pop(origin) if origin in alike else alike.popitem()[0]
             pairs.append((span, copy.span))
@@ -187,7 +188,7 @@ def _parts_of(spans: Sequence[Span], texts: Sequence[str], is_numbered: bool) ->
 def _spans_in_output(
     parts: Sequence[str], output: str, code: Sequence[Span], flags: frozenset[str]
 ) -> list[Span]:
-    """Finds the parts of an output that its source has too, beside those that look like code."""
+    """Returns the parts of an output that look like code, and those that its source has, too."""
     # Unknown characters, and matches of patterns of the user.
     others = [part for part in dict.fromkeys(parts) if not pattern_of(part, flags)]
     copies = (regex.finditer(regex.escape(part), output, overlapped=True) for part in others)
@@ -211,12 +212,12 @@ def _is_plain_percent(output: str, span: OutputSpan, before: str) -> bool:
     return bool(BY_NUMBER.match(output, span[0])) or before[-1:] not in ("", "%")
 
 
-def _found_and_spare(
-    source: str,
+def _divide(
     parts: Sequence[_Part],
     output: str,
-    output_parts: Sequence[_Part],
     patterns: Mapping[Span, Pattern],
+    source_parts: Sequence[_Part],
+    source: str,
     flags: frozenset[str],
 ) -> tuple[list[_Part], list[Spare]]:
     """Divides the parts of an output into those that the source has and spare ones.
@@ -224,11 +225,11 @@ def _found_and_spare(
     Args:
         patterns: The patterns of those parts of the output that look like code.
     """
-    of_source = {pattern for part in parts if (pattern := pattern_of(part.text, flags))}
-    remaining = _count(parts)
-    extra = _count(part for part in output_parts if part.normalized in remaining) - remaining
+    of_source = {pattern for part in source_parts if (pattern := pattern_of(part.text, flags))}
+    remaining = _count(source_parts)
+    extra = _count(part for part in parts if part.normalized in remaining) - remaining
     found, spare = list[_Part](), list[Spare]()
-    for part in output_parts:
+    for part in parts:
         span, text, normalized = part
         pattern = patterns.get(span)
         follows_part = found and not output[found[-1].span[1] : span[0]].strip()

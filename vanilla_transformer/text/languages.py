@@ -18,23 +18,18 @@ UNICODE_SCRIPTS = {
     "Hant": ("Hani",),
 }
 """The scripts of Unicode that a script of ISO 15924 stands for, where these differ."""
-
 TWO_SCRIPTS = frozenset(("az", "bs", "kk", "ku", "sh", "sr", "tk", "uz"))
 """Languages written in Latin and in Cyrillic letters, where the tag does not say in which."""
-
 WITHOUT_SENTENCE_SPACES = frozenset(("Hans", "Hant", "Hani", "Jpan"))
 """Scripts that put no space between words or sentences."""
-
-WITHOUT_SPACES = WITHOUT_SENTENCE_SPACES | {
-    *("Thai", "Laoo", "Khmr", "Mymr", "Tibt", "Lana", "Tale", "Talu", "Tavt", "Java", "Bali")
-}
+WITHOUT_SPACES = WITHOUT_SENTENCE_SPACES.union(
+    ("Thai", "Laoo", "Khmr", "Mymr", "Tibt", "Lana", "Tale", "Talu", "Tavt", "Java", "Bali")
+)
 """Scripts that put no space between words."""
-
 IDEOGRAPHIC = r"[\p{scx=Hani}\p{scx=Hira}\p{scx=Kana}\uff01-\uff60]"
 """A Chinese or Japanese character, which stands beside no space."""
 JOINED_LINES = regex.compile(rf"(?<={IDEOGRAPHIC})[ \t\f\r]*+\n[ \t\f\r\n]*+(?={IDEOGRAPHIC})")
 """A line break of HTML between Chinese or Japanese characters, which stands for no space."""
-
 _LETTERS = regex.compile(r"[\p{L}\p{M}]")
 _SCRIPTS = (name for script in WITHOUT_SPACES for name in UNICODE_SCRIPTS.get(script, (script,)))
 SPACELESS_CLASS = "[" + "".join(map(r"\p{{{}}}".format, _SCRIPTS)) + "]"

@@ -46,8 +46,7 @@ class Pair(NamedTuple):
     """A text and its translation.
 
     Attributes:
-        context: A name that tells it from equal texts, such as `msgctxt`; "": it has none. None:
-            it is unknown.
+        context: The name that tells it from equal texts (`msgctxt`). "": none. None: unknown.
         is_doubtful: Whether the translation is only a proposal, for an equal text too.
         is_correction: Whether it counts before all others but later corrections.
     """
@@ -65,8 +64,7 @@ class Suggestion:
 
     Attributes:
         source: The stored source.
-        target: Its translation, with the placeholders of the text; of a similar text also with its
-            numbers, case and ending.
+        target: Its translation, adapted to the text.
         similarity: From 0 to 1.
         is_exact: Whether the sources are equal, but for the names of placeholders.
     """
@@ -229,8 +227,7 @@ def _renamed(pair: Pair, text: str) -> str | None:
 def memory_suffix(text: str, similar: Suggestion) -> str:
     """Returns the suffix by which a model reads the translation of a similar text.
 
-    The suffix is the translation and, for each difference of both texts, the words of the similar
-    text and those of the text.
+    It has the translation and, for each difference, the words of the similar text and of this one.
     """
     stored, query = Skeleton(similar.source), Skeleton(text)
     shown = [similar.target.strip()]

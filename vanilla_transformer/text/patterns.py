@@ -71,8 +71,7 @@ class Pattern(NamedTuple):
         example: Examples of such parts.
         prose: Similar texts without such a part.
         is_unambiguous: Whether no prose matches: a part that an output invents is taken out.
-        is_code: Returns whether a part is code in its text; takes the part, the text and all
-            matches of the pattern there. None: each match is code.
+        is_code: Takes a part, its text and all matches there; tells if it is code. None: it is.
     """
 
     kind: str
@@ -319,9 +318,7 @@ def _placeholders_by_flag(space: str) -> dict[str, str]:
 
 
 @cache
-def _patterns_for(
-    flags: frozenset[str], has_space: bool
-) -> tuple[Sequence[Pattern], Sequence[str]]:
+def _patterns_for(flags: frozenset[str], has_space: bool) -> tuple[list[Pattern], list[str]]:
     """Returns the patterns of a message with flags of gettext, and the expressions to leave out.
 
     Args:

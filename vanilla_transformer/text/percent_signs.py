@@ -63,8 +63,7 @@ def edits_to_add_percents(
 ) -> list[Edit]:
     """Returns the edits that add the percent signs of a source to the numbers of its output.
 
-    A number that the source has without a sign, too, gets none, nor does a number before a word for
-    "percent".
+    No sign is added to a number that the source also has without one, or before "percent".
 
     Args:
         kept: The kept parts of the source, in which numbers do not count.

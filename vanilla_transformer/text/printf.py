@@ -5,13 +5,17 @@ from itertools import count
 
 import regex
 
-from vanilla_transformer.text.edits import Edit, OutputSpan, SourceSpan, Span
+from vanilla_transformer.text.edits import Edit, Span, SpanPair
 
 # A conversion is %, flags, a width, a precision, the size of the value, and a letter.
 _STAR_WIDTH = r"\*(?:\d+\$)?"
 _VECTOR = rf"(?:(?:{_STAR_WIDTH})?v(?=[\d.*]))?"  # of Perl, as in `%*v02x`
 SIZE = rf"{_VECTOR}(?:\d+|{_STAR_WIDTH})?(?:\.(?:\d+|\*))?(?:hh?|ll?|w(?:f?\d+)?|[zjtLqv])?"
 FLAGS = r"[-+#0]*(?:'(?=[\d.]*[diufg]))?"
+# The formats of gettext with whose placeholders numbers are allowed.
+_WITH_NUMBERS = (
+    "awk boost c elisp gcc-internal java-printf javascript librep numbered objc perl php ruby tcl"
+)
 _POSITION = regex.compile(r"%(\d+)\$")
 _STAR = regex.compile(r"\*(?!\d)")  # a width that is a value, unlike PHP's `%'*10s`
 BY_NUMBER = regex.compile(r"(?<=\p{Nd}\s?)%%|%%(?=\p{Nd})")  # the percent sign of any text
@@ -59,7 +63,8 @@ def takes_next_value(part: str) -> bool:
 
 def value_numbers(parts: Iterable[str]) -> list[int]:
     """Returns the number of the value of each placeholder; `%*d` has its width before it."""
-    numbers, last = [], 0
+    numbers = list[int]()
+    last = 0
     for part in parts:
         if number := _POSITION.search(part):
             numbers.append(int(number[1]))
@@ -76,25 +81,17 @@ def with_number(part: str, number: int) -> str:
     return str(regex.sub(r"%(?:\d+\$)?(?=[^%])", f"%{number}$", numbered, count=1))
 
 
-_NUMBERED = {
-    *("awk", "boost", "c", "elisp", "gcc-internal", "java-printf", "javascript", "librep"),
-    *("numbered", "objc", "perl", "php", "ruby", "tcl"),
-}
-
-
 def may_be_numbered(flags: Collection[str]) -> bool:
     """Returns whether a message with these flags may number its placeholders, as `%2$s`."""
     names = {flag.removesuffix("-format") for flag in flags}
-    return bool(names & _NUMBERED) and "python" not in names
+    return not names.isdisjoint(_WITH_NUMBERS.split()) and "python" not in names
 
 
-def edits_to_number(
-    source: str, output: str, pairs: Iterable[tuple[SourceSpan, OutputSpan]]
-) -> list[Edit]:
+def edits_to_number(source: str, output: str, pairs: Iterable[SpanPair]) -> list[Edit]:
     """Finds the edits that number the placeholders of an output whose order differs.
 
     Args:
-        pairs: The span of a part in the source, and its span in the output.
+        pairs: The spans of parts in the source and in the output.
     """
     values = [  # but for `%m`, the message of errno, and `%n`, the line break of Java
         (in_source, in_output)
@@ -105,11 +102,11 @@ def edits_to_number(
     if have_numbers(source_parts) is None:  # only some have: no program can parse them
         return []
     wanted = zip(values, value_numbers(source_parts), strict=True)
-    rows = sorted((in_output, in_source, number) for (in_source, in_output), number in wanted)
-    parts = [output[slice(*in_output)] for in_output, _, _ in rows]
-    if value_numbers(parts) == [number for _, _, number in rows]:
+    in_order = sorted((in_output, in_source, number) for (in_source, in_output), number in wanted)
+    parts = [output[slice(*in_output)] for in_output, _, _ in in_order]
+    if value_numbers(parts) == [number for _, _, number in in_order]:
         return []
     return [
         Edit(*in_output, with_number(part, number), in_source)
-        for part, (in_output, in_source, number) in zip(parts, rows, strict=True)
+        for part, (in_output, in_source, number) in zip(parts, in_order, strict=True)
     ]

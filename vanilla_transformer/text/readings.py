@@ -69,7 +69,9 @@ class Reading:
 
         The white space before a span goes too.
         """
-        edits, last, text = list[Edit](), 0, self.original
+        text = self.original
+        edits = list[Edit]()
+        last = 0
         for begin, end in spans:
             if begin == last:
                 end = len(text) - len(text[end:].lstrip())
@@ -91,7 +93,8 @@ class Reading:
 
     def edits_to_restore_spaces(self, output: str, links: TokenLinks) -> list[Edit]:
         """Returns the edits that restore white space, such as a no-break space, between words."""
-        words, edits = words_and_signs(self.original), list[Edit]()
+        edits = list[Edit]()
+        words = words_and_signs(self.original)
         gaps = [
             (first, second)
             for first, second in pairwise(words_and_signs(output))
@@ -100,17 +103,15 @@ class Reading:
         for space in self.spaces:
             left = [s for word in words if word[1] == space.begin for s in links.linked_with(word)]
             right = [s for word in words if word[0] == space.end for s in links.linked_with(word)]
-            linked = (pair for pair in gaps if meets(pair[0], left) and meets(pair[1], right))
-            if pair := next(linked, None):
-                gaps.remove(pair)  # a gap gets one space
-                first, second = pair
+            linked = (gap for gap in gaps if meets(gap[0], left) and meets(gap[1], right))
+            if gap := next(linked, None):
+                gaps.remove(gap)  # which gets one space
+                first, second = gap
                 edits.append(Edit(first[1], second[0], self.original[slice(*space.span)]))
         return sorted(edits, key=lambda edit: edit.begin)
 
     def edits_to_replace_stand_ins(self, output: str) -> list[Edit]:
         """Returns the edits that replace stand-ins in an output by parts of the original."""
-        if not self.edits:  # the usual case
-            return []
         spans: dict[str, list[Span]] = {edit.text: [] for edit in self.edits}
         for match in _TOKEN.finditer(self.text):
             span = self.in_original(match.span())
@@ -151,8 +152,7 @@ class StandIns:
 
     Attributes:
         tokens: In the order in which they stand in a source.
-        whole_words: Whether they stand only for parts between white space, since the tokens of
-            the vocabulary are words.
+        whole_words: Whether they stand only for parts between white space, as tokens of words do.
     """
 
     tokens: tuple[str, ...]

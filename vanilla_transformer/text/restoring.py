@@ -31,8 +31,7 @@ letters that are no copy ("v" of "v%d" for "%.1f"), at 0.6 damaged copies stay b
 def edits_to_restore(copies: Copies, links: TokenLinks, protected: OutputSpans = ()) -> list[Edit]:
     """Returns the edits that give an output each kept part as often as its source has it.
 
-    The edits are in order, and do not overlap. Protected parts of the output, such as terms, stay
-    as they are.
+    The edits are in order and do not overlap. Protected parts of the output, such as terms, stay.
     """
     output, edits = copies.output, list[Edit]()
     taken = [*copies.in_output, *protected]

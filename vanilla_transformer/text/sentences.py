@@ -22,15 +22,13 @@ _CLOSING = r"[\p{Pe}\p{Pf}\"'\u300d\u300f]*"
 _SENTENCE_SIGNS = regex.compile(
     rf"[[\p{{SB=STerm}}--[!?\uff01\uff1f]]\u0f0d-\u0f12]+{_CLOSING}\s*", regex.V1
 )
+# A sentence goes on after a Burmese comma, and before the particle after a Japanese quotation.
 _GOES_ON = regex.compile(r"(?<=\u104a\s*)|(?<=[\u300d\u300f])(?=\u3068|\u3063\u3066)")
-"""Positions at which a sentence goes on: after a Burmese comma, and before the particle that
-follows a Japanese quotation."""
 _CLAUSE_SIGNS = regex.compile(
     r"(?:[,;:](?=[\s\p{Pe}\p{Pf}\"'])|[\u060c\u061b\u3001\uff0c\uff1b\uff1a\u104a\u17d6\u1363-\u1365]"
     rf"(?!\p{{Nd}})){_CLOSING}\s*"
 )
 """The end of a clause, after which a long sentence may be cut, and the white space there."""
-
 _CLOSING_SIGNS = regex.compile(rf"(?:(?<!\s){_CLOSING})?\s*")
 _SURE_END = regex.compile(r"(?:[!?\u2026\u3002\uff01\uff1f\u061f\u06d4\u0964]|\p{L}{4}\.)\Z")
 _WITHOUT_SIGNS = {"Thai", "Laoo", "Khmr", "Mymr", "Tibt"}
@@ -38,7 +36,6 @@ _SPACE = regex.compile(r"\s+")
 _CLUSTER = regex.compile(r"\X(?:(?=[\p{Po}\p{Pe}\p{Pf}])\X)*")  # with the signs after it
 _CHARACTER = regex.compile(r".", regex.DOTALL)
 Between = Literal["sentences", "words", "letters"]
-
 _LEVELS: Sequence[tuple[Between, Any]] = (
     ("sentences", None),
     ("sentences", _CLAUSE_SIGNS),
@@ -107,18 +104,20 @@ def cut_line(
             ends = [match.end() for match in pattern.finditer(text)]
         if pattern is not _CHARACTER:
             ends = [end for end in ends if offset + end not in inner]
-        units, pieces = _unit_spans(text, ends), list[str | Cut]()
-        start = first = 0
+        units = _unit_spans(text, ends)
+        pieces = list[str | Cut]()
+        previous_end = first = 0
         while first < len(units):
-            last = _last_that_fits(units, first, lambda begin, end: fits(text[begin:end]))
+            last = _last_that_fits(text, units, first, fits)
             begin, end = units[first][0], units[last][1]
             if pieces:
                 is_word_end = between == "letters" and not is_spaced_script_at(text, begin)
-                pieces.append(Cut(text[start:begin], "words" if is_word_end else between))
+                pieces.append(Cut(text[previous_end:begin], "words" if is_word_end else between))
             piece = text[begin:end]
             # A unit that is too long alone is cut between smaller units.
             pieces += cut(piece, level + 1, offset + begin) if first == last else [piece]
-            start, first = end, last + 1
+            previous_end = end
+            first = last + 1
         return pieces
 
     return cut(line, level=0, offset=0)
@@ -145,35 +144,40 @@ def split_sentences(
     inner = inner_positions(undivided)
     ends = [end for end in sentence_ends(line, language) if end not in inner]
     pieces: list[str | Cut] = []
-    last = 0
+    previous_end = 0
     for begin, end in _unit_spans(line, ends):
-        pieces += [Cut(line[last:begin], "sentences"), line[begin:end]]
-        last = end
+        pieces += [Cut(line[previous_end:begin], "sentences"), line[begin:end]]
+        previous_end = end
     return pieces[1:]
 
 
 def _unit_spans(text: str, ends: Sequence[int]) -> list[Span]:
     """Returns the spans of units, without the white space after all but the last."""
     units: list[Span] = []
-    start, last = 0, len(text.rstrip())
+    begin = 0
+    text_end = len(text.rstrip())
     for end in ends:
-        content = start + len(text[start:end].rstrip())
-        if start < content and end < last:
-            units.append((start, content))
-            start = end
-    units.append((start, len(text)))
+        content_end = begin + len(text[begin:end].rstrip())
+        if begin < content_end and end < text_end:
+            units.append((begin, content_end))
+            begin = end
+    units.append((begin, len(text)))
     return units
 
 
-def _last_that_fits(units: Sequence[Span], first: int, fits: Callable[[int, int], bool]) -> int:
+def _last_that_fits(text: str, units: list[Span], first: int, fits: Callable[[str], bool]) -> int:
     """Returns the index of the last unit that fits into a piece, or `first`, by growing steps."""
+
+    def fits_to(last: int) -> bool:
+        return last < len(units) and fits(text[units[first][0] : units[last][1]])
+
     last, step = first, 1
-    while last + step < len(units) and fits(units[first][0], units[last + step][1]):
+    while fits_to(last + step):
         last += step
         step *= 2
     while step > 1:
         step //= 2
-        if last + step < len(units) and fits(units[first][0], units[last + step][1]):
+        if fits_to(last + step):
             last += step
     return last
 

@@ -115,8 +115,7 @@ def adapted_target(stored: Skeleton, target: str, query: Skeleton, endings: Endi
 def _adapted_parts(own: Skeleton, stored: Skeleton, query: Skeleton) -> list[str] | None:
     """Returns the parts of a target in which the parts of a query replace those of its source.
 
-    Returns None if the target has other parts than its source and the query, or if several parts
-    of the query may replace one of its parts.
+    None: it has other parts than its source and the query, or one may become several others.
     """
     if Counter(own.parts) == Counter(stored.parts) and len(own.parts) == len(query.parts):
         order = list(map(stored.parts.index, own.parts))

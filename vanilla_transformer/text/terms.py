@@ -28,7 +28,6 @@ from vanilla_transformer.text.words import lemma, letter_runs, words_and_signs
 
 _JOINED = rf"[[\p{{L}}\p{{M}}--{SPACELESS_CLASS}]\p{{Katakana}}\u30fc]"  # letters of one word
 _HIRAGANA = regex.compile(r"\p{Hiragana}+")
-
 Normalized = tuple[str, ...]
 """The words and signs of a term, in the form by which terms are compared."""
 
@@ -219,8 +218,7 @@ def _spans(pattern: str, text: str) -> list[Span]:
 def _words_in(text: str, spans: Sequence[Span]) -> list[Span]:
     """Returns the words that parts of a text touch, in order.
 
-    Of joined characters, only those within a part count. Hiragana, which are particles and endings,
-    count only if there are no other words.
+    Of joined characters, those within a part count; Hiragana (endings), if there is nothing else.
     """
     words = [
         (max(begin, first), min(end, last)) if kind == "joined" else (begin, end)

@@ -24,17 +24,13 @@ class TokenLinks:
     aligned: Sequence[int]
 
     @classmethod
-    def of_pairs(
-        cls, in_source: Sequence[SourceSpan], pairs: Sequence[tuple[OutputSpan, int]]
-    ) -> Self:
+    def of_pairs(cls, in_source: Sequence[SourceSpan], pairs: list[tuple[OutputSpan, int]]) -> Self:
         """Makes links from the span of each output token and the index of its source token."""
         return cls(in_source, [span for span, _ in pairs], [index for _, index in pairs])
 
-    def linked_with(self, source_span: SourceSpan) -> list[OutputSpan]:
+    def linked_with(self, part: SourceSpan) -> list[OutputSpan]:
         """Returns the spans of the output's tokens that are linked with a part of the source."""
-        return sorted(
-            span for span, index in self.pairs() if meets(self.in_source[index], [source_span])
-        )
+        return sorted(span for span, index in self.pairs() if meets(self.in_source[index], [part]))
 
     def pairs(self) -> Iterator[tuple[OutputSpan, int]]:
         """Yields the span of each token of the output, and the index of its source token."""
@@ -43,21 +39,21 @@ class TokenLinks:
 
     def words(self, source: str, output: str) -> Links:
         """Returns the links of words in order, each as the indices of two words."""
-        words = words_of_spans(source, self.in_source), words_of_spans(output, self.in_output)
-        return links_of_words(((s, t) for t, s in enumerate(self.aligned)), *words)
+        source_words = words_of_spans(source, self.in_source)
+        output_words = words_of_spans(output, self.in_output)
+        links = ((index, token) for token, index in enumerate(self.aligned))
+        return links_of_words(links, source_words, output_words)
 
     def then(self, further: "TokenLinks") -> "TokenLinks":
         """Returns the links of the source to a translation of the output, by way of the output."""
         own = list(self.pairs())
-        return TokenLinks.of_pairs(
-            self.in_source,
-            [
-                (span, index)
-                for span, middle in further.pairs()
-                for linked, index in own
-                if meets(linked, [further.in_source[middle]])
-            ],
-        )
+        pairs = [
+            (span, index)
+            for span, middle in further.pairs()
+            for linked, index in own
+            if meets(linked, [further.in_source[middle]])
+        ]
+        return TokenLinks.of_pairs(self.in_source, pairs)
 
     def edited(self, edits: Sequence[Edit]) -> "TokenLinks":
         """Returns the links to an edited output; an edit with `in_source` is one token of it."""

@@ -24,12 +24,12 @@ _LETTER = regex.compile(r"\X")
 def unknown_spans(tokenizer: Any, texts: list[str], side: str = "source") -> list[list[Span]]:
     """Finds the parts of each text that the vocabulary lacks, as whole letters.
 
-    A slow tokenizer does not report spans: each character is encoded alone to see whether it is
-    unknown.
+    A slow tokenizer does not report spans: each character is encoded alone, to see if it is known.
     """
     side_tokenizer = target_side(tokenizer) if side == "target" else tokenizer
     call = partial(call_tokenizer, side_tokenizer, side, truncation=False)
-    encoded, unknown = call(texts), side_tokenizer.unk_token_id
+    encoded = call(texts)
+    unknown = side_tokenizer.unk_token_id
     if getattr(encoded, "encodings", None):
         rows = [
             [span for index, span in zip(ids, row.offsets, strict=True) if index == unknown]
@@ -46,7 +46,8 @@ def unknown_spans(tokenizer: Any, texts: list[str], side: str = "source") -> lis
 def _whole_letters(text: str, spans: list[Span]) -> list[Span]:
     """Widens spans to the letters that are written as several characters, such as w and U+0301."""
     written = (letter for letter in _LETTER.finditer(text) if not is_normalized("NFC", letter[0]))
-    composed, widened = [letter.span() for letter in written], []
+    composed = [letter.span() for letter in written]
+    widened = list[Span]()
     for span in spans:
         touched = [span, *(other for other in composed if meets(span, [other]))]
         widened.append((min(begin for begin, _ in touched), max(end for _, end in touched)))
@@ -56,11 +57,7 @@ def _whole_letters(text: str, spans: list[Span]) -> list[Span]:
 def words_of_encoding(
     tokenizer: Any, texts: Sequence[str], encoding: Any, side: str
 ) -> list[list[range]]:
-    """Finds the words of the tokens of encoded texts; see `spans_of_encoding`.
-
-    Returns:
-        For each text and each of its tokens the indices of its words; none for special tokens.
-    """
+    """Returns the indices of the words of each token of encoded texts; special tokens have none."""
     spans = spans_of_encoding(tokenizer, texts, encoding, side)
     return list(map(words_of_spans, texts, spans))
 
@@ -73,16 +70,13 @@ def without_first_word(words: Sequence[range]) -> list[range]:
 def spans_of_encoding(
     tokenizer: Any, texts: Sequence[str], encoding: Any, side: str
 ) -> list[list[Span]]:
-    """Finds the spans of the tokens of encoded texts.
+    """Returns the spans of the tokens of encoded texts; special tokens have an empty one.
 
     The token of a slow tokenizer has the span of its letters in the text. A token without letters
     has the span between its neighbours, or that of the next letter.
 
     Args:
         encoding: The tokenizer's result for the texts of one side.
-
-    Returns:
-        The span of each token; an empty one for special tokens.
     """
     if getattr(encoding, "encodings", None):
         return [list(row.offsets) for row in encoding.encodings]
@@ -121,11 +115,10 @@ def _spans_of_letters(tokenizer: Any, text: str, ids: Sequence[int], side: str) 
 
 
 def spans_of_ids(tokenizer: Any, ids: Sequence[int], text: str) -> list[Span]:
-    """Finds the spans of the tokens of a decoded text.
+    """Returns the spans of the tokens of a decoded text; special tokens have an empty one.
 
-    Returns:
-        The span of each token. Special tokens have an empty one, and so has a lone "▁", whose word
-        may be aligned with another word. A part of a character has the span of the character.
+    So has a lone "▁", whose word may be aligned with another word. A token that is a part of a
+    character has the span of the character.
     """
     special = set(tokenizer.all_special_ids)
     prefixes = [list(ids[:end]) for end in range(1, len(ids) + 1)]

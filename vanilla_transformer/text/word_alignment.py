@@ -1,8 +1,7 @@
 """Links between the words of two texts: Pharaoh's format, and the links of their tokens.
 
 A word is one of `aligner_words`: with a no-break space, `10 000` is one word. A link (source,
-target) names two words, or two tokens, by their indices from 0. Pharaoh's format writes the links
-of a pair of texts on one line: `0-0 1-2 2-1`.
+target) has the indices of two words, or two tokens. A line of Pharaoh's format: `0-0 1-2 2-1`.
 """
 
 import re
@@ -12,7 +11,6 @@ from itertools import chain, product
 
 Link = tuple[int, int]
 Links = tuple[Link, ...]
-
 _LINK = re.compile(r"([0-9]+)-([0-9]+)")
 
 
@@ -35,10 +33,7 @@ def format_links(links: Iterable[Link]) -> str:
 def links_of_words(
     token_links: Iterable[Link], source_words: Sequence[range], target_words: Sequence[range]
 ) -> Links:
-    """Returns the links of all words that have linked tokens, in order.
-
-    `words_of_spans` returns the words of each token.
-    """
+    """Returns the links of words with linked tokens, in order; see `words_of_spans`."""
     linked = (product(source_words[source], target_words[target]) for source, target in token_links)
     return tuple(sorted({*chain.from_iterable(linked)}))
 
@@ -46,10 +41,7 @@ def links_of_words(
 def links_of_tokens(
     word_links: Iterable[Link], source_words: Sequence[range], target_words: Sequence[range]
 ) -> Links:
-    """Returns the links of all tokens of linked words, in order (Garg et al. 2019).
-
-    `words_of_spans` returns the words of each token. A word without tokens gives no link.
-    """
+    """Returns the links of all tokens of linked words, in order (Garg et al. 2019)."""
     in_source, in_target = map(_tokens_by_word, (source_words, target_words))
     linked = (product(in_source[source], in_target[target]) for source, target in word_links)
     return tuple(sorted({*chain.from_iterable(linked)}))

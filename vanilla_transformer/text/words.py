@@ -69,11 +69,9 @@ def aligner_words(text: str) -> list[Span]:
 
 
 def words_of_spans(text: str, spans: Sequence[Span]) -> list[range]:
-    """Finds the aligner's words that tokens belong to.
+    """Returns the indices of the aligner's words that each token belongs to.
 
-    Returns:
-        For each token the indices of its words: usually one; none for a token without text or of
-        white space only; several where a token spans white space.
+    It is usually one: none if the token is empty or white space, several if it spans white space.
     """
     word_at = [-1] * len(text)
     for index, (begin, end) in enumerate(aligner_words(text)):
