@@ -88,11 +88,7 @@ def _without_mark(text: str, position: int | None) -> tuple[str, str]:
 
 
 class AcceleratorText:
-    """A text without the mark of its accelerator.
-
-    Attributes:
-        texts: The text, alone.
-    """
+    """A text without the mark of its accelerator; `texts` holds this text alone."""
 
     def __init__(self, text: FileText, lowered_source: str | None, has_first: bool) -> None:
         marked, self._flags = text.marked, text.flags

@@ -52,8 +52,7 @@ _MARKS = re.compile(
     r"(?<![\w=+])(==|\+\+)(?![=+])(\S(?:.*?\S)??)\1|(?<![~^])([~^])([\w+-]+)\3(?!\3)"
 )
 _KINDS: dict[str, TagKind] = {"open": "begin", "begin": "begin", "close": "end", "end": "end"}
-_Line = tuple[int, str]
-"""A line of a text, or a part of it, with its begin in the file."""
+_Line = tuple[int, str]  # a line of a text, or a part of it, after its begin in the file
 
 
 def _make_parser() -> Any:

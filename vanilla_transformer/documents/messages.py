@@ -48,10 +48,9 @@ class MessageDocument(Document):
         lowered = document.lowered_source
         plain = [text.marked.plain for text in document.texts]
         has_first = any(map(_FIRST.match, [*plain, *(pair.source for pair in document.pairs)]))
-        self.pairs = [
-            pair if lowered is None else pair_without_accelerators(pair, lowered, has_first)
-            for pair in document.pairs
-        ]
+        self.pairs = document.pairs
+        if lowered is not None:
+            self.pairs = [pair_without_accelerators(one, lowered, has_first) for one in self.pairs]
         # If one text or translation has numbered placeholders, others may have them, too.
         has_numbers = any(map(_NUMBER.search, [*plain, *(pair.target for pair in document.pairs)]))
         further_flags = {"numbered-format"} if has_numbers else set[str]()
@@ -77,7 +76,7 @@ class MessageDocument(Document):
 
     def fill(
         self, outputs: Translations, language: str | None = None
-    ) -> tuple[bytes, list[TextTranslation | None]]:
+    ) -> tuple[bytes, Translations]:
         """Returns the file, and the output of each text, or None where the text stays.
 
         If one text of a message stays, all of them stay.
@@ -90,7 +89,7 @@ class MessageDocument(Document):
         ]
         return self._document.write(joined, language), written
 
-    def _joined(self, split: Sequence[Translations]) -> list[TextTranslation | None]:
+    def _joined(self, split: Sequence[Translations]) -> Translations:
         """Joins the outputs of branches to one output for each text of the file."""
         joined = map(_joined_text, self._parsed, split)
         numbered = list(zip(self._message_numbers, joined, strict=True))
@@ -115,10 +114,6 @@ def _joined_text(parsed: "_Choices | AcceleratorText", row: Translations) -> Tex
         is_doubtful=any(output.is_doubtful for output in outputs),
         is_known=all(output.is_known for output in outputs),
     )
-
-
-class _InvalidMessageError(ValueError):
-    """A message that does not follow ICU's syntax."""
 
 
 class _Branch(NamedTuple):
@@ -147,7 +142,7 @@ class _Choices:
         self.branches = list[_Branch]()
         try:
             is_valid = self._read(0) == len(self._message)
-        except _InvalidMessageError:
+        except ValueError:
             is_valid = False
         if not is_valid:
             self.branches = []
@@ -169,7 +164,7 @@ class _Choices:
                 items.append(next(self._tags, ""))
                 continue
             if token[0] == "{" or re.search(TAG_SIGN, token[0]):
-                raise _InvalidMessageError  # a brace that nothing closes, a tag in a placeholder
+                raise ValueError("a brace that nothing closes, or a tag in a placeholder")
             content: Sequence[str | int] = [token[0]]
             if token[1]:
                 content, position = self._read_choice(token, is_plural)
@@ -194,7 +189,7 @@ class _Choices:
             position = first + 1
         end = _END.match(self._message, position)
         if not (end and parts):
-            raise _InvalidMessageError
+            raise ValueError("a choice without branches, or without an end")
         return [*parts, self._message[first : end.end()]], end.end()
 
     def write(self, outputs: Sequence[TextTranslation]) -> TextTranslation | None:

@@ -160,10 +160,9 @@ def _translations(message: _Message, forms: list[int], encoding: str) -> _Transl
     """Returns the translations of a message, which may be empty.
 
     A translation is left out if its source, target or context has escapes of bytes that are no
-    text. The source of a plural form is the singular if the form counts 1 alone, and else the
-    plural. The first form of Russian counts 1, 21, 31, ...: its source is the singular only if this
-    has the placeholder, too. The context ends with the numbers of the form, such as "[2, 3, 4]", if
-    English has other ones, or both sources are equal.
+    text. The source of a form that counts 1 alone is the singular, that of others the plural. In
+    Russian, a form counts 1, 21, 31, ...: it has the singular only if this has the placeholder. The
+    context ends with numbers such as "[2, 3]" if English counts otherwise or its sources are equal.
 
     Args:
         forms: The index of the form of each number, by the rule in the header.

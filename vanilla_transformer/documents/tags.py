@@ -1,8 +1,7 @@
 """One lexer of tags: of HTML, of XML, and of the texts of programs and subtitles.
 
-HTML follows the tokenizer of its standard (section "Tokenization") as far as this decides where
-text begins and ends; a test compares the result with a parser that passes the standard's tests.
-Parsers of other packages rewrite markup, or do not tell where each part of it begins.
+HTML follows the standard (section "Tokenization") as far as this decides where text begins; a test
+compares a parser that passes the standard's tests. Other parsers lose where each part begins.
 """
 
 import re

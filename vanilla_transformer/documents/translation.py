@@ -110,8 +110,8 @@ def translate_document(
         progress: As for `Translator.translate`, as all other options are.
     """
     asked = TranslateOptions.of(**options)
-    planned = plan_document(translator, document, asked, memories, existing)
-    return run_document(translator, document, planned, fuzzy_below, progress)
+    plan = plan_document(translator, document, asked, memories, existing)
+    return run_document(translator, document, plan, fuzzy_below, progress)
 
 
 def plan_document(
@@ -220,25 +220,22 @@ def _answer(text: MarkedText, use: MemoryUse | None) -> TextTranslation | None:
 def run_document(
     translator: Translator,
     document: MessageDocument,
-    planned: MarkedJob,
+    plan: MarkedJob,
     fuzzy_below: int = 0,
     progress: bool = False,
 ) -> TranslatedDocument:
     """Computes the job of a document."""
-    jobs = planned.job.chunks(TEXTS_PER_CHUNK)
+    jobs = plan.job.chunks(TEXTS_PER_CHUNK)
     location_of = [text.location for text in document.texts].__getitem__
-    rows = translator.run_jobs(jobs, len(planned.texts), progress, location_of)
-    translated = write_document(document, planned, [best for best, *_ in rows], fuzzy_below)
+    rows = translator.run_jobs(jobs, len(plan.texts), progress, location_of)
+    translated = write_document(document, plan, [best for best, *_ in rows], fuzzy_below)
     if translated.untranslated:
         logger.warning(f"The source stays in {', '.join(translated.untranslated)}.")
     return translated
 
 
 def write_document(
-    document: MessageDocument,
-    planned: MarkedJob,
-    outputs: Sequence[Translation],
-    fuzzy_below: int = 0,
+    document: MessageDocument, plan: MarkedJob, outputs: Sequence[Translation], fuzzy_below: int = 0
 ) -> TranslatedDocument:
     """Returns a document with the outputs of its job.
 
@@ -247,8 +244,8 @@ def write_document(
     """
     results = list[Translation]()
     translations = list[TextTranslation | None]()
-    placed = planned.place_tags(outputs)
-    rows = zip(planned.texts, planned.job.texts, placed, outputs, strict=True)
+    placed = plan.place_tags(outputs)
+    rows = zip(plan.texts, plan.job.texts, placed, outputs, strict=True)
     for text, asked, marked, output in rows:
         if text.answer or marked.is_known:
             results.append(Translation(marked.plain, from_memory=output.from_memory))
@@ -258,7 +255,7 @@ def write_document(
         is_usable = _is_usable(text.marked, marked, output) and not _lacks_words(asked, output.text)
         results.append(output)
         translations.append(replace(marked, is_doubtful=is_doubtful) if is_usable else None)
-    content, written = document.fill(translations, planned.language)
+    content, written = document.fill(translations, plan.language)
     kept = (text for text, marked in zip(document.texts, written, strict=True) if marked is None)
     stays = dict.fromkeys(text.location for text in kept)
     return TranslatedDocument(content, results, written, [*document.untranslatable, *stays])

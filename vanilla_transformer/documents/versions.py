@@ -9,19 +9,18 @@ from rapidfuzz.distance import Indel
 from transformers.utils import logging
 
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.marked_text import TextTranslation
+from vanilla_transformer.documents.marked_text import TextTranslation, Translations
 from vanilla_transformer.documents.places import Document, FileText
 from vanilla_transformer.text.memory import Memory, Pair
 
 logger = logging.get_logger(__name__)
 
-_Messages = Mapping[object, Sequence[FileText]]
-"""The texts of each message of a document, by a name of the message."""
+_Messages = Mapping[object, Sequence[FileText]]  # the texts of messages, by a name of each
 
 
 def read_versions(
     previous: str, existing: str, document: Document, front_matter: Collection[str] = ()
-) -> tuple[list[TextTranslation | None], Memory]:
+) -> tuple[Translations, Memory]:
     """Returns the translation that each text of a document keeps, and a memory of all of them.
 
     A text keeps its translation if the previous version has it in the same place, else it gets
@@ -72,11 +71,10 @@ def _check_translation(
             )
 
 
-def _kept_translations(
-    sources: _Messages, targets: _Messages, messages: _Messages
-) -> list[TextTranslation | None]:
+def _kept_translations(sources: _Messages, targets: _Messages, messages: _Messages) -> Translations:
     """Returns the translation that each text of a document keeps, or None."""
-    names, kept = _former_names(sources, messages), list[TextTranslation | None]()
+    names = _former_names(sources, messages)
+    kept = list[TextTranslation | None]()
     for name, message in messages.items():
         former = names.get(name)
         target = targets.get(former, ())
@@ -98,7 +96,8 @@ def _kept_translations(
 def _by_name(document: Document) -> _Messages:
     """Returns the messages of a document by name, number of that name, and count of that name."""
     counts = Counter(text.name for text in document.texts if text.begins_message)
-    named, seen = dict[object, list[FileText]](), Counter[object]()
+    named = dict[object, list[FileText]]()
+    seen = Counter[object]()
     for text in document.texts:
         seen[text.name] += 1 if text.begins_message else 0
         named.setdefault((text.name, seen[text.name], counts[text.name]), []).append(text)

@@ -22,7 +22,10 @@ class XmlFile(FileTemplate):
 
     def __init__(self, content: bytes, schema: XmlSchema, names: Sequence[str] = ()) -> None:
         source, encoding = decode_markup(content)
-        _check_well_formed(source)
+        try:
+            expat.ParserCreate("utf-8").Parse(source.removeprefix("\ufeff").encode(), True)
+        except expat.ExpatError as error:
+            raise ValueError(f"no well-formed XML: {error}") from error
         blocks = BlockReader(source, schema)
         units = UnitReader(blocks)
         read = units.places_of if schema.target else blocks.places_of
@@ -58,13 +61,6 @@ class XmlFile(FileTemplate):
         if empty := re.search(rf"""\s{attribute}\s*=\s*(?:""|'')""", element.tag):
             begin, end = (element.begin + position for position in empty.span())
         return f'{text[:begin]} {attribute}="{language}"{text[end:]}'
-
-
-def _check_well_formed(source: str) -> None:
-    try:
-        expat.ParserCreate("utf-8").Parse(source.removeprefix("\ufeff").encode(), True)
-    except expat.ExpatError as error:
-        raise ValueError(f"no well-formed XML: {error}") from error
 
 
 def _language_in(naming: Sequence[tuple[Element, str]]) -> str:

@@ -16,9 +16,9 @@ from vanilla_transformer.text.memory import Pair
 _STATE = re.compile(r"""\s(?:state(?:-qualifier)?|type)\s*=\s*("[^"]*"|'[^']*')""")
 _MEANING = re.compile(r"""<(?:\w+:)?note\s[^>]*?(?:from|category)=["']meaning["'][^>]*>([^<]*)""")
 _VARIANT = re.compile(r"<(numerusform|lengthvariant)(?:[^>]*/>|[^>]*>[^<]*</\1>)")  # of Qt
+# State qualifiers of translations that a person has read, and of machine translations.
 _READ, _OF_MACHINES = ("", "exact-match", "id-match"), ("leveraged-mt", "mt-suggestion")
-"""State qualifiers of translations that a person has read, and of machine translations."""
-_ElementPair = tuple[Element, Element]  # a source, or a segment of it, and its translation
+_Pairs = list[tuple[Element, Element]]  # of sources, or segments of them, and their translations
 _Segments = Mapping[str, Element]  # by their numbers
 
 
@@ -31,7 +31,9 @@ class UnitReader:
     """
 
     def __init__(self, reader: BlockReader) -> None:
-        self._reader, self._source, self._target = reader, reader.source, reader.schema.target
+        self._reader = reader
+        self._source = reader.source
+        self._target = reader.schema.target
         self.pairs, self.left = list[Pair](), list[str]()
 
     def places_of(self, unit: Element) -> Iterator[Place]:
@@ -60,7 +62,7 @@ class UnitReader:
 
     def _segment_pairs(
         self, unit: Element, target: Element, sources: _Segments, targets: _Segments
-    ) -> list[_ElementPair]:
+    ) -> _Pairs:
         """Returns the segments of a source with those of the target.
 
         Segments that the target lacks are added if all have words and the target has the first one.
@@ -69,40 +71,43 @@ class UnitReader:
         if targets and lacking and unit.attribute("approved") != "yes":
             has_first = targets.keys() <= sources.keys() and [*targets][:1] == [*sources][:1]
             if has_first and all(any(self._reader.places_of(sources[key])) for key in lacking):
-                return [*self._with_lacking(target, sources, targets)]
+                return self._with_lacking(target, sources, targets)
             line = self._source.count("\n", 0, unit.begin) + 1
             self.left.append(f"line {line} (segments that the target lacks)")
         return [(sources[key], segment) for key, segment in targets.items() if key in sources]
 
     def _new_target(self, unit: Element, source: Element) -> Element:
         """Returns the target that a unit lacks, behind the source and with the space before it."""
+        at = source.end
         before = self._source[unit.inside : source.begin]
-        tag, at = f"{before[len(before.rstrip()) :]}<{source.prefix}{self._target}>", source.end
+        tag = f"{before[len(before.rstrip()) :]}<{source.prefix}{self._target}>"
         return Element(self._target, source.prefix, tag, "", at, at, at, at)
 
-    def _with_lacking(
-        self, target: Element, sources: _Segments, targets: _Segments
-    ) -> Iterator[_ElementPair]:
-        """Yields the segments of a source with those of the target, and new ones behind them."""
-        at, end = target.inside, 0
+    def _with_lacking(self, target: Element, sources: _Segments, targets: _Segments) -> _Pairs:
+        """Returns the segments of a source with those of the target, or new ones in their order."""
+        pairs = _Pairs()
+        at = target.inside
+        last_end = 0
         for key, source in sources.items():
-            space = self._source[end or source.begin : source.begin]
+            space = self._source[last_end or source.begin : source.begin]
             new = Element("mrk", source.prefix, space + source.tag, "", at, at, at, at)
             segment = targets.get(key, new)
-            yield source, segment
-            at, end = segment.end, source.end
+            pairs.append((source, segment))
+            at = segment.end
+            last_end = source.end
+        return pairs
 
-    def _places_in(
-        self, unit: Element, target: Element, pairs: Sequence[_ElementPair]
-    ) -> Iterator[Place]:
+    def _places_in(self, unit: Element, target: Element, pairs: _Pairs) -> Iterator[Place]:
         """Yields the places of the sources of pairs; their outputs go into the targets.
 
         The first place begins where the unit does, so that it can change the unit's state.
         """
-        begin, fields = unit.begin, {"context": self._context_of(unit), "rewrites": True}
+        begin = unit.begin
+        fields = {"context": self._context_of(unit), "rewrites": True}
         for source, segment in pairs:
-            span, frame = (begin, segment.end), partial(self._frame, unit, target, segment, begin)
-            for place in self._reader.places_of(source, span, frame=frame, **fields):
+            frame = partial(self._frame, unit, target, segment, begin)
+            places = self._reader.places_of(source, (begin, segment.end), frame=frame, **fields)
+            for place in places:
                 yield place
                 begin = segment.end
 
@@ -112,7 +117,7 @@ class UnitReader:
         """Returns the parts of a unit around an output, which each variant of the target repeats.
 
         The parts reach from `begin` to the end of `segment`, the target or a part of it. A message
-        of several plural forms stays unfinished, since one output is not right for all of them.
+        of several plural forms stays unfinished: one output is not right for all.
         """
         old = self._source[segment.inside : segment.close]
         end = f"</{segment.prefix}{segment.name}>"
@@ -138,7 +143,7 @@ class UnitReader:
         meaning = _MEANING.search(self._source, begin, unit.end)
         return html.unescape(meaning[1]) if meaning else ""
 
-    def _add_pairs(self, unit: Element, target: Element, pairs: Sequence[_ElementPair]) -> None:
+    def _add_pairs(self, unit: Element, target: Element, pairs: _Pairs) -> None:
         """Adds the translated texts of a unit, except machine translations that nobody has read."""
         origin = target.attribute("state-qualifier")
         is_final = _state_in(unit, target) in ("final", "signed-off")

@@ -83,7 +83,5 @@ def edits_to_add_percents(
 def _numbers(text: str, kept: Sequence[Span]) -> list[_Number]:
     """Returns the numbers of a text outside of kept parts, in order."""
     others = apply_edits(text, [Edit(begin, end, "\0" * (end - begin)) for begin, end in kept])
-    found = NUMBER.finditer(others)
-    return [
-        _Number(n[2].replace(",", "."), bool(n[1] or n[3]), bool(n[4]), n.end(2)) for n in found
-    ]
+    hits = NUMBER.finditer(others)
+    return [_Number(n[2].replace(",", "."), bool(n[1] or n[3]), bool(n[4]), n.end(2)) for n in hits]

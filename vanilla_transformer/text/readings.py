@@ -131,8 +131,7 @@ class Reading:
 def edits_to_unify_spaces(text: str) -> list[Edit]:
     """Returns the edits that replace other white space within a text by one space.
 
-    White space without a width counts between two words of scripts with spaces. A soft hyphen is
-    left out: the words of an output are divided elsewhere.
+    White space without a width counts between two words of scripts with spaces. Soft hyphens go.
     """
     edits = []
     for begin, end in (match.span() for match in OTHER_SPACE.finditer(text)):

@@ -43,10 +43,7 @@ _LEVELS: Sequence[tuple[Between, Any]] = (
     ("letters", _CLUSTER),
     ("letters", _CHARACTER),
 )
-"""The units between which a line is cut, with a pattern of their ends; None: `sentence_ends`.
-
-The largest units come first: they keep more context in each piece.
-"""
+"""The units between which a line is cut, the largest first; the ends are matches of a pattern."""
 
 
 @dataclass(frozen=True)

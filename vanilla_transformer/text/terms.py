@@ -28,8 +28,7 @@ from vanilla_transformer.text.words import lemma, letter_runs, words_and_signs
 
 _JOINED = rf"[[\p{{L}}\p{{M}}--{SPACELESS_CLASS}]\p{{Katakana}}\u30fc]"  # letters of one word
 _HIRAGANA = regex.compile(r"\p{Hiragana}+")
-Normalized = tuple[str, ...]
-"""The words and signs of a term, in the form by which terms are compared."""
+Normalized = tuple[str, ...]  # the words and signs of a term, in a form for comparisons
 
 
 class _Form(NamedTuple):

@@ -1,8 +1,7 @@
 """The span of each token in its text, and its words, for every kind of tokenizer.
 
-A fast tokenizer tells the span of each token that it encodes. For other tokenizers, the letters of
-the tokens are looked for in the text. The spans of ids that a model has generated are found by the
-texts that the first 1, 2, 3, ... ids decode to.
+A fast tokenizer tells the span of each token that it encodes. For others, the letters of the tokens
+are looked for in the text. Spans of generated ids are found by decoding the first 1, 2, 3, ... ids.
 """
 
 from collections.abc import Sequence

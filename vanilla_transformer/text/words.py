@@ -23,15 +23,13 @@ _WORD_BORDER = regex.compile(
     r"\b|(?<=\b(?:\p{L}|\p{L}*(?:ll|qu))['\u2019])(?=\p{L}\p{L})(?!(?:ll|re|ve)\b)", regex.WORD
 )  # of Unicode, and after an article or pronoun of French or Italian: l'homme
 _TWO_OF_WORD = regex.compile(r"\w\w")
-_LETTERS_OF_WORDS = r"\p{L}\p{M}\p{N}_"
-WORDS = regex.compile(
-    rf"{SPACELESS_CLASS}|[[{_LETTERS_OF_WORDS}]--{SPACELESS_CLASS}]+|\S", regex.V1
-)
+_WORD_LETTERS = r"\p{L}\p{M}\p{N}_"
+WORDS = regex.compile(rf"{SPACELESS_CLASS}|[[{_WORD_LETTERS}]--{SPACELESS_CLASS}]+|\S", regex.V1)
 _SPACED = regex.compile(rf"{SPACELESS_CLASS}|[\S--{SPACELESS_CLASS}]+", regex.V1)
 _LETTER_RUNS = regex.compile(
     r"(?P<katakana>[\p{Katakana}\u30fc]+)"
     rf"|(?P<joined>\p{{Hiragana}}+|[{SPACELESS_CLASS}--[\p{{Hiragana}}\p{{Katakana}}]]+)"
-    rf"|[[{_LETTERS_OF_WORDS}]--{SPACELESS_CLASS}]+",
+    rf"|[[{_WORD_LETTERS}]--{SPACELESS_CLASS}]+",
     regex.V1,
 )
 _PARTICLE = regex.compile(r"(?<=\p{Hangul}{2})(?:에서|에게|으로|[은는이가을를의에도와과로])$")
