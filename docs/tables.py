@@ -70,7 +70,7 @@ def kept_table() -> str:
     head = "| kind | is kept | is read as prose | in an output, if the source has none |"
     lines = [head, "|---|---|---|---|"]
     for row in PATTERNS:
-        cells = [code_name(text).replace("|", r"\|") for text in (row.example, row.prose)]
+        cells = [code_name(text).replace("|", r"\|") for text in (row.examples, row.lookalikes)]
         removed = "is taken out" if row.is_unambiguous else ""
         lines.append(f"| {row.kind} | {' | '.join(cells)} | {removed} |")
     return "\n".join(lines) + "\n"

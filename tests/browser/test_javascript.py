@@ -16,7 +16,7 @@ from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.web import FOLDER
 
 pytest_plugins = ["browsers"]
-TEXTS = [text for row in PATTERNS for text in (row.example, row.prose)]
+TEXTS = [text for row in PATTERNS for text in (row.examples, row.lookalikes)]
 TEXTS += [
     "文件%s无法保存 100% %d%% of %1$s, %2$s",
     "Run --FORCE with -f, or OPTION --x; see /etc/hosts and C:\\Users\\x.",

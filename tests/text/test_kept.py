@@ -87,14 +87,14 @@ def test_each_span_is_in_the_output_once(source, output, aligned, result):
     assert repaired(source, output, aligned) == result
 
 
-@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.example)
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.examples)
 def test_each_row_of_the_table_has_what_it_keeps_and_what_it_leaves_to_prose(pattern):
-    found = find_patterns(pattern.example)
+    found = find_patterns(pattern.examples)
     assert found
     assert all(row is pattern for _, row in found)
-    rest = apply_edits(pattern.example, [Edit(*span, "") for span, _ in found])
+    rest = apply_edits(pattern.examples, [Edit(*span, "") for span, _ in found])
     assert not any(sign in rest for sign in pattern.signs)
-    assert find_patterns(pattern.prose) == []
+    assert find_patterns(pattern.lookalikes) == []
 
 
 @pytest.mark.parametrize(

@@ -15,18 +15,19 @@ from vanilla_transformer.documents.marked_text import (
 
 _BEFORE = regex.compile(r"$|[\s\p{Ps}\p{Pi}\p{Pd}\p{S}\"'/]")
 _BEHIND = regex.compile(r"$|[\s\p{Pe}\p{Pf}\p{Pd}\p{S}\p{Po}]")
-Names = Mapping[str, Sequence[Tag]]
-"""The tags that each placeholder stands for."""
+Names = Mapping[str, Sequence[Tag]]  # the tags that each placeholder stands for
 
 
 def name_tags(marked: MarkedText) -> tuple[MarkedText, Names]:
     """Returns a text with placeholders for the tags that stand for a word, and these tags."""
-    text, items, names = marked.plain, list[Item](), dict[str, list[Tag]]()
-    free, name = free_names(text), ""
+    items = list[Item]()
+    names = dict[str, list[Tag]]()
+    free = free_names(marked.plain)
+    name = ""
     for item in (part for part in marked.parts() if part):
-        if isinstance(item, str) or not _stands_for_word(text, item):
+        if isinstance(item, str) or not _stands_for_word(marked.plain, item):
             items.append(item)
-        elif items[-1:] == [name]:  # directly behind another one
+        elif items[-1:] == [name]:  # directly after another such tag
             names[name].append(item)
         else:
             name = next(free)
@@ -43,9 +44,10 @@ def _stands_for_word(text: str, tag: Tag) -> bool:
 
 def with_named_tags(marked: TextTranslation, names: Names) -> TextTranslation:
     """Returns a translation with tags for its placeholders; tags of lost placeholders come last."""
-    items, left = list[Item](), dict(names)
+    items = list[Item]()
+    remaining = dict(names)
     for part in marked.parts():
         pieces = regex.split(r"(\{\d+\})", part) if isinstance(part, str) else [part]
         for piece in pieces:
-            items += left.pop(piece, [piece]) if isinstance(piece, str) else [piece]
-    return TextTranslation.of([*items, *chain.from_iterable(left.values())], marked.edges)
+            items += remaining.pop(piece, [piece]) if isinstance(piece, str) else [piece]
+    return TextTranslation.of([*items, *chain.from_iterable(remaining.values())], marked.edges)

@@ -15,18 +15,20 @@ _TAG = re.compile(r"(?:<|&lt;)/?([\w:.-]+)(?:[^<>&]|&(?![lg]t;))*(?:>|&gt;)")
 
 def with_tags_of(text: MarkedText, target: str) -> TextTranslation | None:
     """Returns a stored translation with the tags of a text. None: it has other tags."""
-    left, items, begun = list(text.tags), list[Item](), list[str]()
-    written = "|".join(re.escape(tag.text) for tag in left if tag.text) or "(?!)"
+    remaining = list(text.tags)
+    open_names = list[str]()
+    items = list[Item]()
+    written = "|".join(re.escape(tag.text) for tag in remaining if tag.text) or "(?!)"
     for index, part in enumerate(re.split(f"({written})", target)):  # texts and tags by turns
-        equal = [tag for tag in left if index % 2 and tag.text == part]
-        inner = [tag for tag in equal if tag.kind == "end" and tag.name in begun[-1:]]
-        same = next(iter(inner or equal), None)
+        equal = [tag for tag in remaining if index % 2 and tag.text == part]
+        closing = [tag for tag in equal if tag.kind == "end" and tag.name in open_names[-1:]]
+        same = next(iter(closing or equal), None)
         if same:
-            left.remove(same)
+            remaining.remove(same)
             if same.kind == "begin":
-                begun.append(same.name)
+                open_names.append(same.name)
             elif same.kind == "end":
-                del begun[-1:]
+                del open_names[-1:]
         elif index % 2:
             return None
         items.append(same or part)
@@ -35,7 +37,7 @@ def with_tags_of(text: MarkedText, target: str) -> TextTranslation | None:
     translated = TextTranslation.of(items, text.edges)
     # Parts of both texts that only look like tags must be the same, too.
     alike = [sorted(match[0] for match in _TAG.finditer(side.plain)) for side in (translated, text)]
-    return None if left or alike[0] != alike[1] else translated
+    return None if remaining or alike[0] != alike[1] else translated
 
 
 def with_own_tags(text: MarkedText, target: str) -> TextTranslation:

@@ -201,8 +201,7 @@ class BlockReader:
     def _lines(self, text: str, run: str = "", frame: tuple[str, str] = ("", "")) -> _Piece:
         """Returns a text with a line break for each match of `schema.lines`; others become spaces.
 
-        Args:
-            frame: The parts of the file around each match.
+        In the file, `frame` is around each match.
         """
         parts = re.split(f"({self.schema.lines})", text)
         breaks = [sign.join(frame) for sign in parts[1::2]]

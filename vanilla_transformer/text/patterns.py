@@ -68,8 +68,8 @@ class Pattern(NamedTuple):
         kind: "placeholder", "code", "address", "path", "option" or "emoji".
         signs: Each part has one of them. Empty: it need not.
         expression: The regular expression of a part.
-        example: Examples of such parts.
-        prose: Similar texts without such a part.
+        examples: Examples of such parts.
+        lookalikes: Similar texts without such a part.
         is_unambiguous: Whether no prose matches: a part that an output invents is taken out.
         is_code: Takes a part, its text and all matches there; tells if it is code. None: it is.
     """
@@ -77,8 +77,8 @@ class Pattern(NamedTuple):
     kind: str
     signs: tuple[str, ...]
     expression: str
-    example: str
-    prose: str
+    examples: str
+    lookalikes: str
     is_unambiguous: bool = False
     is_code: Callable[[str, str, Collection[str]], bool] | None = None
 

@@ -1,7 +1,4 @@
-"""Puts the kept parts that an output lacks back into it, each exactly once.
-
-The alignment of source and output tells the place of a part.
-"""
+"""Puts kept parts that an output lacks back into it; the alignment tells the place of each."""
 
 import html
 from collections.abc import Sequence
@@ -33,7 +30,8 @@ def edits_to_restore(copies: Copies, links: TokenLinks, protected: OutputSpans =
 
     The edits are in order and do not overlap. Protected parts of the output, such as terms, stay.
     """
-    output, edits = copies.output, list[Edit]()
+    output = copies.output
+    edits = list[Edit]()
     taken = [*copies.in_output, *protected]
     spare = [extra.span for extra in copies.spare]
     for span in _missing_parts(copies, links):

@@ -77,13 +77,12 @@ def cut_line(
 ) -> list[str | Cut]:
     """Cuts a line into pieces that are short enough, with as few cuts as possible.
 
+    Pieces and cuts alternate; with the spaces of the cuts they are the line.
+
     Args:
         limit: Largest number of tokens of a piece. Only a single character may have more.
         language: The tag of the line's language; None: it is unknown.
         undivided: Parts that are cut only if one of them is too long.
-
-    Returns:
-        Pieces and cuts alternately. With the spaces of the cuts they are the line.
     """
     inner = inner_positions(undivided)
 
