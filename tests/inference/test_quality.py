@@ -23,6 +23,8 @@ from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.run.calibration import calibrate
 
 FOLDER = REPOSITORY / "model_cards" / "program-texts"
+ZEROS = (0.0,) * (len(Features._fields) - 1)
+"""All features but the first."""
 
 
 def outcomes(count, seed=0, noise=5.0, tags=(None,)):
@@ -34,7 +36,7 @@ def outcomes(count, seed=0, noise=5.0, tags=(None,)):
         scores = tuple(-3 * (1 - goodness) * chance.random() for _ in range(12))
         output = Translation("so viele Worte", token_scores=scores, repeated=goodness < 0.1)
         value = min(100.0, max(0.0, 100 * goodness + chance.gauss(0, noise)))
-        described = describe_output(output, "so many words", 5)
+        described = describe_output(output, "so many words", 5, 0)
         made.append((described, value, tags[number % len(tags)]))
     return made
 
@@ -60,9 +62,28 @@ def test_the_quality_ranks_outputs_and_is_their_chrf():
     ],
 )
 def test_what_a_whole_output_and_its_length_tell(source, text, scores, whole, length, characters):
-    described = describe_output(Translation(text, token_scores=scores), source, 2)
+    described = describe_output(Translation(text, token_scores=scores), source, 2, 0)
     for value in (math.exp(whole), math.log(length), math.log1p(characters)):
         assert pytest.approx(value) in described
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "is_copied", "digits", "longest"),
+    [
+        ("Debug", "Debug", True, 0, 5),
+        (" Debug\n", "Debug", True, 0, 5),
+        ("Debug", "debug", False, 0, 5),
+        ("DEBUG 2", "DEBUG 2", False, 1 / 7, 5),
+        ("Page 12", "Seite 12", False, 2 / 7, 4),
+        ("", "", True, 0, 0),
+        ("  ", "", True, 0, 0),
+    ],
+)
+def test_what_a_source_tells(source, text, is_copied, digits, longest):
+    described = describe_output(Translation(text, token_scores=(-4.0, -1.0)), source, 2, 3)
+    assert (described.is_copied, described.num_kept) == (is_copied, 3)
+    assert described.digits == pytest.approx(digits)
+    assert described.longest_word == pytest.approx(math.log1p(longest))
 
 
 def test_a_better_output_never_has_a_lower_quality():
@@ -76,7 +97,7 @@ def test_what_repeats_itself_has_the_lowest_quality():
     calibration = Calibration.fit(outcomes(300))
     good = Translation("so viele Worte", token_scores=(-0.01,) * 12)
     lowest, highest = (
-        calibration.expected(describe_output(replace(good, repeated=again), "so many", 5), None)
+        calibration.expected(describe_output(replace(good, repeated=again), "so many", 5, 0), None)
         for again in (True, False)
     )
     (line,) = calibration.by_language.values()
@@ -117,7 +138,7 @@ def test_outputs_that_are_all_alike_teach_nothing():
 def test_scores_that_are_no_probabilities(scores):
     calibration = Calibration.fit(outcomes(200))
     for text in ("", "viele Worte"):
-        described = describe_output(Translation(text, token_scores=scores), "", 0)
+        described = describe_output(Translation(text, token_scores=scores), "", 0, 0)
         assert 0 <= calibration.expected(described, None) <= 100
 
 
@@ -162,9 +183,9 @@ def made_outputs(count, seed=None):
     """Outputs, of which a feature tells how good they are; with a seed, nothing does."""
     chance = random.Random(seed)
     for n in range(count):
-        row = (0.1 * (n % 12),) + (0.0,) * 12
+        row = (0.1 * (n % 12), *ZEROS)
         if seed is not None:
-            row = (*(chance.random() for _ in range(11)), 0.0, 0.0)
+            row = (*(chance.random() for _ in Features._fields[:-2]), 0.0, 0.0)
         yield (
             Translation(f"das ist Text {n}", features=Features(*row)),
             "das ist Text"[: 12 - n % 12],
@@ -228,7 +249,7 @@ def test_what_is_said_of_noise_is_that_it_tells_nothing(tmp_path, count):
 
 def test_texts_are_compared_in_composed_form(tmp_path):
     texts = [f"Ärger über Öl {'ü' * (n % 7)}{n}" for n in range(120)]
-    rows = ((0.1 * (n % 5),) + (0.0,) * 12 for n in range(120))
+    rows = ((0.1 * (n % 5), *ZEROS) for n in range(120))
     given = [Translation("", features=Features(*row)) for row in rows]
     said = set()
     for output_form, reference_form in product(("NFC", "NFD"), repeat=2):
@@ -254,6 +275,9 @@ def test_the_model_of_the_repository_knows_its_quality():
     good, bad, blank = translator.translate(texts, tgt_lang="de", return_scores=True)
     assert 0 <= bad.quality < good.quality <= 100
     assert blank.quality is None
+    assert good.features.num_kept == 0
+    with_parts = translator.translate("Open %s of %d", tgt_lang="de", return_scores=True)
+    assert with_parts.features.num_kept == 2
     assert translator.translate(texts[:1], tgt_lang="de", return_tokens=True)[0].quality is None
     ensemble = Translator.from_pretrained([FOLDER, FOLDER], device="cpu")
     assert ensemble.translate(texts[0], tgt_lang="de", return_scores=True).quality is None

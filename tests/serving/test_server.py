@@ -57,7 +57,7 @@ def terms(tmp_path_factory):
 @pytest.fixture(scope="module")
 def calibrated(trained, tmp_path_factory):
     folder = shutil.copytree(trained, tmp_path_factory.mktemp("calibrated") / "toy")
-    features = [Features(n / 200, *[0.0] * 12) for n in range(200)]
+    features = [Features(n / 200, *[0.0] * (len(Features._fields) - 1)) for n in range(200)]
     Calibration.fit([(row, row[0] * 100, None) for row in features]).save(folder)
     return folder
 

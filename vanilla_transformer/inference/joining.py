@@ -98,7 +98,8 @@ class Joiner:
     ) -> Translation:
         """Returns an output with its features, and the quality that a calibration expects."""
         num_tokens = sum(len(segment) - segment.num_memory_tokens for segment in segments)
-        features = describe_output(translation, source, num_tokens)
+        num_kept = sum(len(segment.kept) for segment in segments)
+        features = describe_output(translation, source, num_tokens, num_kept)
         language = segments[0].target_language
         quality = self.calibration.expected(features, language) if self.calibration else None
         return replace(translation, features=features, quality=quality)

@@ -45,8 +45,15 @@ Outcome = tuple[Features, float, str | None]
 """The features of an output, its chrF and its language."""
 
 
-def describe_output(output: Translation, source: str, source_tokens: int) -> Features:
-    """Returns the features of an output with scores."""
+def describe_output(
+    output: Translation, source: str, source_tokens: int, num_kept: int
+) -> Features:
+    """Returns the features of an output with scores.
+
+    Args:
+        source_tokens: Number of tokens of the source.
+        num_kept: Number of its kept parts.
+    """
     scores = np.nan_to_num(np.asarray(output.token_scores or [0.0], np.float64), nan=_LOWEST)
     scores = scores.clip(_LOWEST, 0.0)
     source_length, length = max(len(source), 1), max(len(output.text), 1)
@@ -54,13 +61,16 @@ def describe_output(output: Translation, source: str, source_tokens: int) -> Fea
         mean_surprise=float(np.sqrt(-scores).mean()),
         mean_probability=float(np.exp(scores).mean()),
         probability=float(np.exp(scores.sum())),
-        source_density=source_tokens / source_length,
         density=len(scores) / length,
         token_ratio=float(np.log(max(source_tokens, 1) / len(scores))),
         source_length=float(np.log1p(source_tokens)),
         growth=float(abs(np.log(length / source_length))),
         length=float(np.log1p(len(output.text))),
+        is_copied=output.text.strip() == source.strip() and not source.isupper(),
+        num_kept=num_kept,
         num_restored=len(output.restored),
+        digits=sum(map(str.isdigit, source)) / source_length,
+        longest_word=float(np.log1p(max(map(len, source.split()), default=0))),
         unknown_share=output.unknown_share,
         repeated=output.repeated,
         is_cut=not output.is_complete,

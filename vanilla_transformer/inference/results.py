@@ -30,26 +30,33 @@ class Features(NamedTuple):
         mean_surprise: Mean square root of the tokens' negative log-probabilities, in nats.
         mean_probability: Mean probability of the tokens.
         probability: Probability of the whole output, a feature of outputs of few tokens.
-        source_density, density: Number of tokens per character of the source, and of the output.
-            Rare and invented words have many tokens.
+        density: Number of tokens per character of the output. Rare words have many tokens.
         token_ratio: Logarithm of the number of source tokens per token of the output.
         source_length: Logarithm of the source's number of tokens.
         growth: Absolute difference of the logarithms of both lengths in characters.
         length: Logarithm of the output's number of characters.
-        num_restored: Number of kept parts that the model did not copy.
+        is_copied: Whether the output is the source, unless all its letters are capitals: an
+            abbreviation often stays, a word rarely does.
+        num_kept, num_restored: Number of kept parts of the source, and of those that the model did
+            not copy.
+        digits: Share of digits among the characters of the source.
+        longest_word: Logarithm of the number of characters of the source's longest word.
         unknown_share, repeated, is_cut: As in `Translation`; a cut output is not complete.
     """
 
     mean_surprise: float
     mean_probability: float
     probability: float
-    source_density: float
     density: float
     token_ratio: float
     source_length: float
     growth: float
     length: float
+    is_copied: bool
+    num_kept: int
     num_restored: int
+    digits: float
+    longest_word: float
     unknown_share: float
     repeated: bool
     is_cut: bool
