@@ -140,3 +140,6 @@ def test_an_error_behind_another_one_counts_and_other_errors_stay(tmp_path):
         raise hidden
     with pytest.raises(RuntimeError, match="other"), explained_full_disk(tmp_path):
         raise RuntimeError("other")
+    circle = RuntimeError("its own cause")
+    with pytest.raises(RuntimeError, match="its own cause"), explained_full_disk(tmp_path):
+        raise circle from circle

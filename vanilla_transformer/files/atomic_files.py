@@ -205,14 +205,15 @@ def explained_full_disk(path: Path) -> Iterator[None]:
 def _is_full_disk(error: BaseException) -> bool:
     """Returns whether an error, or one behind it, comes from a full disk.
 
-    A writer that fails again when it is closed hides the reason.
+    A writer that fails again when it is closed hides the reason. Causes may form a circle.
     """
-    current: BaseException | None = error
-    while current is not None:
+    seen, current = set[int](), error
+    while id(current) not in seen:
+        seen.add(id(current))
         if isinstance(current, OSError):
             if current.errno in _FULL_DISK:
                 return True
         elif any(sign in str(current).lower() for sign in _SIGNS_OF_A_FULL_DISK):
             return True
-        current = current.__cause__ or current.__context__
+        current = current.__cause__ or current.__context__ or current
     return False
