@@ -64,10 +64,7 @@ def find_accelerator(text: str, lowered_source: str | None, has_first: bool) -> 
 def pair_without_accelerators(pair: Pair, lowered_source: str = "", has_first: bool = True) -> Pair:
     """Returns a pair without accelerators, and without the same tags around both sides.
 
-    A document takes the same out of a text before it is translated.
-
-    Args:
-        lowered_source, has_first: As for `find_accelerator`.
+    A document takes the same out of a text before it is translated; see `find_accelerator`.
     """
     position = find_accelerator(pair.source, lowered_source, has_first)
     source, mark = _without_mark(pair.source, position)
@@ -107,7 +104,9 @@ class AcceleratorText:
         (output,) = outputs
         if not self._mark:
             return output
-        text, added, letter = output.plain, self._mark, f"(?i:{regex.escape(self._letter)})"
+        text = output.plain
+        added = self._mark
+        letter = f"(?i:{regex.escape(self._letter)})"
         kept = kept_spans(text, flags=self._flags)
         letters = (
             found.span()
@@ -116,7 +115,8 @@ class AcceleratorText:
         )
         position = next((begin for begin, end in letters if not meets((begin, end), kept)), None)
         if position is None:
-            position, added = _TAIL.search(text).start(), f"({self._mark}{self._letter.upper()})"
+            position = _TAIL.search(text).start()
+            added = f"({self._mark}{self._letter.upper()})"
         written = f"{text[:position]}{added}{text[position:]}"
         return replace(output, plain=written, tags=_moved(output.tags, position, len(added)))
 

@@ -133,8 +133,10 @@ def _best_sequence(linked: dict[int, list[int]], count: int, known: Collection[i
         count: Number of source words.
         known: The units whose source words are certain.
     """
-    center, totals, steps = -1, np.zeros(1), []
-    states = np.array([-1])
+    center = -1
+    states = np.array([center])
+    totals = np.zeros(1)
+    steps = []
     for unit, words in linked.items():
         center = min(Counter(words).most_common(1)[0][0] if words else center + 1, count - 1)
         reach = 0 if unit in known else _REACH
@@ -146,7 +148,8 @@ def _best_sequence(linked: dict[int, list[int]], count: int, known: Collection[i
         of_steps = totals + _JUMP * jumps
         steps.append((states, of_steps.argmin(1)))
         totals = costs + of_steps.min(1)
-    chosen, state = [], int(totals.argmin())
+    chosen = []
+    state = int(totals.argmin())
     for states, origins in reversed(steps):
         chosen.append(int(states[state]))
         state = int(origins[state])

@@ -86,7 +86,8 @@ class XmlPlace(Place):
 
     def _parts(self, whole: MarkedText) -> Iterator[tuple[str, str]]:
         """Yields each text with the start of its run, and each tag with ""."""
-        breaks, runs = iter(self.breaks), [self.run]
+        breaks = iter(self.breaks)
+        runs = [self.run]
         for item in whole.parts():
             if not isinstance(item, _XmlTag):  # a tag that only a stored translation has is text
                 text = item if isinstance(item, str) else html.unescape(item.text)
@@ -170,9 +171,10 @@ class BlockReader:
             elif element.name != "rPr":
                 kind = _KINDS_OF_TAGS.get(element.attribute("fldCharType") or element.name, "empty")
                 numbers = filter(None, map(element.attribute, ("startRef", "rid", "id")))
-                written, span = self.source_of(element), (element.begin, element.end)
                 name = f"{begin} {next(numbers, '')}"
-                yield _Piece(_XmlTag(0, written, kind, name, span, run=run), run)
+                span = (element.begin, element.end)
+                tag = _XmlTag(0, self.source_of(element), kind, name, span, run=run)
+                yield _Piece(tag, run)
 
     def _run_of(self, element: Element) -> str:
         """Returns the start of a run with its properties, or "" for another element."""

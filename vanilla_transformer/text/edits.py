@@ -50,8 +50,7 @@ def without_overlaps(
 ) -> list[Item]:
     """Returns items in order, without overlaps: the longest counts, then the first given.
 
-    Args:
-        others: Spans that an item may not meet, either.
+    None of them meets one of the others.
     """
     chosen, taken = list[Item](), [*others]
     for item in sorted(items, key=lambda item: span_of(item)[0] - span_of(item)[1]):

@@ -212,11 +212,12 @@ def _renamed(pair: Pair, text: str) -> str | None:
     """
     if pair.source == text:
         return pair.target
-    target, sides = pair.target, (pair.source, pair.target, text)
-    old, own, new = ([side[slice(*span)] for span in _names(side)] for side in sides)
+    target = pair.target
+    sides = (pair.source, target, text)
+    old, in_target, new = ([side[slice(*span)] for span in _names(side)] for side in sides)
     if old != new:
         names = dict(zip(old, new, strict=True))
-        if len(names) < len(old) or sorted(own) != sorted(old):
+        if len(names) < len(old) or sorted(in_target) != sorted(old):
             return None
         edits = [Edit(*span, names[target[slice(*span)]]) for span in _names(target)]
         target = apply_edits(target, edits)

@@ -321,8 +321,7 @@ def _placeholders_by_flag(space: str) -> dict[str, str]:
 def _patterns_for(flags: frozenset[str], has_space: bool) -> tuple[list[Pattern], list[str]]:
     """Returns the patterns of a message with flags of gettext, and the expressions to leave out.
 
-    Args:
-        has_space: Whether `% d` counts as a placeholder.
+    If `has_space`, `% d` counts as a placeholder.
     """
     names = {flag.removesuffix("-format") for flag in flags if flag.endswith("-format")}
     known = _placeholders_by_flag(" " if has_space else "")

@@ -29,8 +29,7 @@ PRINTF_PART = regex.compile(
 def normalized_part(part: str, is_numbered: bool = True) -> str:
     """Returns the form by which parts are compared: `%d%%` for `%d %%` and `%%%d`.
 
-    Args:
-        is_numbered: Whether the numbers of `%1$s` and `%2$s` count.
+    The numbers of `%1$s` and `%2$s` count only if `is_numbered`.
     """
     if not is_numbered:
         part = _POSITION.sub("%", part)
@@ -88,11 +87,7 @@ def may_be_numbered(flags: Collection[str]) -> bool:
 
 
 def edits_to_number(source: str, output: str, pairs: Iterable[SpanPair]) -> list[Edit]:
-    """Finds the edits that number the placeholders of an output whose order differs.
-
-    Args:
-        pairs: The spans of parts in the source and in the output.
-    """
+    """Returns the edits that number the placeholders of an output whose order differs."""
     values = [  # but for `%m`, the message of errno, and `%n`, the line break of Java
         (in_source, in_output)
         for in_source, in_output in sorted(pairs)

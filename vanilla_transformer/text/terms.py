@@ -117,7 +117,8 @@ class Glossary:
         """
         if not self.terms:
             return []
-        spans, matches = words_and_signs(text), list[Match]()
+        matches = list[Match]()
+        spans = words_and_signs(text)
         in_lemmas = (False, True) if language else (False,)
         for is_lemma, has_case in product(in_lemmas, (True, False)):
             form = _Form(language, has_case, is_lemma)
