@@ -47,11 +47,7 @@ def places_of_front_matter(head: re.Match[str], keys: Collection[str]) -> Iterat
 
 
 def _scalar_of(text: str, style: str | None) -> str:
-    """Writes a text as a value of YAML in one line.
-
-    Args:
-        style: The quotation mark of the source, or `|` or `>`. None: the source has none.
-    """
+    """Writes a text as a value of YAML in one line, in the style of its source where it can."""
     if style in ("|", ">") or _LINE_BREAK.search(text):
         style = '"'
     written = yaml.safe_dump(text, default_style=style, allow_unicode=True, width=math.inf)

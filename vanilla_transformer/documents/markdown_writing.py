@@ -1,7 +1,7 @@
 """Markdown as it is written: emphasis stays emphasis, and no sign of a text becomes markup."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -76,18 +76,12 @@ def as_cell(text: str) -> str:
 def _join(output: MarkedText, write: Callable[[str], str]) -> str:
     """Writes a text with emphasis, with spaces where its signs would be text beside a letter."""
     written = ""
-    parts: list[Item] = [""]
-    for part in (part for part in output.parts() if part):
-        last = parts[-1]
-        if isinstance(part, Tag) and isinstance(last, Tag) and _are_one(last, part):
-            parts[-1] = replace(part, text=last.text + part.text)
-        else:
-            parts.append(part)
-    for last, part, behind in zip(parts, parts[1:], [*parts[2:], ""], strict=False):
+    parts = _with_rows_of_signs(output.parts())
+    for last, part, following in zip(["", *parts], parts, [*parts[1:], ""], strict=False):
         if isinstance(part, str):
             written += write(part)
             continue
-        next_sign = (behind.text if isinstance(behind, Tag) else behind)[:1]
+        next_sign = (following.text if isinstance(following, Tag) else following)[:1]
         may_open = part.text[:1] in "*_~" and part.kind != "end"
         may_close = part.text[-1:] in "*_~" and part.kind != "begin"
         inner = part.text.strip("*_~")  # of code in emphasis, which is one tag
@@ -102,6 +96,18 @@ def _join(output: MarkedText, write: Callable[[str], str]) -> str:
         if may_close and _needs_space(part.text, before[::-1], next_sign):
             written += " "
     return written
+
+
+def _with_rows_of_signs(parts: Iterable[Item]) -> list[Item]:
+    """Returns the parts of a text, with one tag for a row of equal signs of emphasis."""
+    joined = list[Item]()
+    for part in (part for part in parts if part):
+        last = joined[-1] if joined else ""
+        if isinstance(part, Tag) and isinstance(last, Tag) and _are_one(last, part):
+            joined[-1] = replace(part, text=last.text + part.text)
+        else:
+            joined.append(part)
+    return joined
 
 
 def _are_one(last: Tag, tag: Tag) -> bool:

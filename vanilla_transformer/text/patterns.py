@@ -287,10 +287,8 @@ PATTERNS: Sequence[Pattern] = (
 def _placeholders_by_flag(space: str) -> dict[str, str]:
     """Returns the expressions of placeholders by the flags of messages, such as "c".
 
-    With these flags each placeholder counts, also where it looks like prose.
-
-    Args:
-        space: " " if `% d` is a placeholder, or "".
+    With these flags each placeholder counts, also where it looks like prose. `space` is " " if
+    `% d` is a placeholder, or "".
     """
     printf = (  # "% d files" has a placeholder, "50% off" and "50% y" have none
         rf"{_NAMED}|(?:%%(?=%[^%]))?%(?! (?:\p{{Latin}}{{2}}|[^{_CONVERSIONS_OF_C}\P{{Latin}}]))"
