@@ -17,7 +17,7 @@ from vanilla_transformer.files.atomic_files import explained_full_disk, replaced
 from vanilla_transformer.files.file_contents import content_digest
 from vanilla_transformer.files.loading import load_weights
 from vanilla_transformer.files.model_directory import model_files
-from vanilla_transformer.inference.engine import Hypothesis, Ids, OnBatch, usual_batch_tokens
+from vanilla_transformer.inference.engine import Engine, Hypothesis, Ids, OnBatch
 from vanilla_transformer.model.inputs import end_tokens_of
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import OF_SAMPLING, Search, needed_start, start_token_of
@@ -47,7 +47,7 @@ _NEUTRAL = GenerationConfig._get_default_generation_params()
 """The values that `generate()` takes for settings of None; some models are saved with these."""
 
 
-class CTranslate2Engine:
+class CTranslate2Engine(Engine):
     """Computes with CTranslate2.
 
     Greedy search and beam search return what `generate()` returns, with `early_stopping=True` in
@@ -78,57 +78,62 @@ class CTranslate2Engine:
             inter_threads=workers,
             intra_threads=0,  # as many as `OMP_NUM_THREADS`
         )
-        self.batch_tokens = usual_batch_tokens(kind)
         self.end_id = end_tokens_of(config)[0]
         self.source_tokens, self.target_tokens = vocabularies_of(config, tokenizer)
-        rows = range(len(self.target_tokens))  # the export closes those without a token
-        self.possible_ids = {*rows}.difference(unnamed_ids(tokenizer, len(rows)))
+        ids = range(len(self.target_tokens))  # the export never generates those without a token
+        self.possible_ids = {*ids}.difference(unnamed_ids(tokenizer, len(ids)))
         self.target_ids = {token: index for index, token in enumerate(self.target_tokens)}
         # CTranslate2 returns the attention of the aligning heads alone, and `_best_source` leaves
         # out the last token: it must be the end. Otherwise transformers aligns.
         has_end = tokenizer("")["input_ids"][-1:] == [tokenizer.eos_token_id]
         self.aligns = aligning_heads(config) is not None and has_end
 
-    def problems(self, search: Search) -> list[str]:
-        """Lists the settings of a search that CTranslate2 lacks, or that it takes in another way.
+    @property
+    def device_type(self) -> str:
+        """As for `Engine`."""
+        return str(self.translator.device)
 
-        It forbids tokens by their logits, so that the others share their probability: in a beam
-        search, this is `renormalize_logits`. Its lengths do not count the start.
-        """
+    def problems(self, search: Search) -> list[str]:
+        """Lists the settings of a search that CTranslate2 lacks, or takes in another way."""
         settings, is_beam = search.settings, search.num_beams > 1
-        start = start_token_of(settings)
-        problems = [
-            f"`{name}` is {value!r}"
-            for name, value in vars(settings).items()
-            if not (name.startswith("_") or name in _TAKEN_OVER or name in _WITHOUT_EFFECT)
-            and not (value is None or value is False or value == _NEUTRAL.get(name))
-        ]
-        never = [[start], [settings.pad_token_id], [self.end_id]]
-        words = [ids for ids in settings.bad_words_ids or () if ids not in never]
-        forbidding = {
-            "bad_words_ids": words,
-            "min_length": _least_tokens(settings),
-            "no_repeat_ngram_size": settings.no_repeat_ngram_size,
-            "suppress_tokens": self._suppressed(settings),
-        }
+        start, forbidden = start_token_of(settings), self._forbidden_words(settings)
+        problems = _settings_without_counterpart(settings)
         if is_beam and not settings.renormalize_logits:
-            problems += [
-                f"`{name}` is {value!r} without `renormalize_logits`"
-                for name, value in forbidding.items()
-                if value
-            ]
+            problems += self._problems_of_forbidding(settings)
         is_penalised = search.length_penalty or search.n_best > 1
         if is_beam and is_penalised and settings.early_stopping is not True:
             problems.append(f"`early_stopping` is {settings.early_stopping!r}")
-        if any(ids[0] == start for ids in words):
-            problems.append(f"`bad_words_ids` is {words}, which begins with the start")
+        if any(ids[0] == start for ids in forbidden):
+            problems.append(f"`bad_words_ids` is {forbidden}, which begins with the start")
         if settings.no_repeat_ngram_size == 1 and start == self.end_id:
             problems.append("`no_repeat_ngram_size` is 1, but the start is the end")
-        if settings.forced_eos_token_id is not None and search.max_new_tokens == 1:
+        if _forces_end(search) and search.max_new_tokens == 1:
             problems.append("`max_new_tokens` is 1, the end that `forced_eos_token_id` forces")
         if search.max_new_tokens > self.positions:
             problems.append(f"`max_new_tokens` is {search.max_new_tokens}, above {self.positions}")
         return problems + self.token_problems(settings)
+
+    def _problems_of_forbidding(self, settings: GenerationConfig) -> list[str]:
+        """Lists the settings that forbid tokens in a beam search without `renormalize_logits`.
+
+        CTranslate2 forbids tokens by their logits, so that the others share their probability.
+        """
+        forbidding = {
+            "bad_words_ids": self._forbidden_words(settings),
+            "min_length": _least_tokens(settings),
+            "no_repeat_ngram_size": settings.no_repeat_ngram_size,
+            "suppress_tokens": self._suppressed(settings),
+        }
+        return [
+            f"`{name}` is {value!r} without `renormalize_logits`"
+            for name, value in forbidding.items()
+            if value
+        ]
+
+    def _forbidden_words(self, settings: GenerationConfig) -> list[list[int]]:
+        """Returns the words of `bad_words_ids`, without the special tokens that change nothing."""
+        special = [[start_token_of(settings)], [settings.pad_token_id], [self.end_id]]
+        return [ids for ids in settings.bad_words_ids or () if ids not in special]
 
     def _suppressed(self, settings: GenerationConfig) -> list[int]:
         """Returns the tokens of `suppress_tokens` that could be chosen: others change nothing."""
@@ -137,14 +142,14 @@ class CTranslate2Engine:
     def token_problems(self, settings: GenerationConfig) -> list[str]:
         """Lists the end tokens of settings that differ from those of the config and the export."""
         ends, forced = settings.eos_token_id, settings.forced_eos_token_id
-        rows = (
-            ("eos_token_id", ends, ends in (self.end_id, [self.end_id])),
-            ("forced_eos_token_id", forced, forced in (None, self.end_id)),
-        )
+        differing = {}
+        if ends not in (self.end_id, [self.end_id]):
+            differing["eos_token_id"] = ends
+        if forced not in (None, self.end_id):
+            differing["forced_eos_token_id"] = forced
         return [
             f"`{name}` is {value}, but {self.end_id} in config.json"
-            for name, value, is_equal in rows
-            if not is_equal
+            for name, value in differing.items()
         ]
 
     def generate(
@@ -186,14 +191,16 @@ class CTranslate2Engine:
     def _options_of(self, search: Search) -> dict[str, Any]:
         """Returns the options of CTranslate2 for a search, but for the beginning of targets."""
         settings, longest = search.settings, _longest(search)
-        banned = [[token] for token in self._suppressed(settings)]
-        banned += [ids for ids in settings.bad_words_ids or () if ids != [self.end_id]]
+        forbidden = [[token] for token in self._suppressed(settings)]
+        forbidden += [ids for ids in settings.bad_words_ids or () if ids != [self.end_id]]
         return {
             "beam_size": search.num_beams,
             "num_hypotheses": _num_hypotheses(search),
             "length_penalty": _penalty(search),
             "return_scores": _forces_end(search),
-            "suppress_sequences": [[self.target_tokens[index] for index in ids] for ids in banned],
+            "suppress_sequences": [
+                [self.target_tokens[index] for index in ids] for ids in forbidden
+            ],
             "no_repeat_ngram_size": settings.no_repeat_ngram_size or 0,
             "min_decoding_length": min(_least_tokens(settings), longest),
             "max_decoding_length": longest,
@@ -201,20 +208,20 @@ class CTranslate2Engine:
 
     def _best_outputs(self, result: Any, search: Search) -> list[Hypothesis]:
         """Returns the outputs of a source; a forced end counts as a token without cost."""
-        longest, forced = _longest(search), _forces_end(search)
-        row = [
-            self._hypothesis_of(tokens, weights, longest if forced else None)
+        longest, forces_end = _longest(search), _forces_end(search)
+        outputs = [
+            self._hypothesis_of(tokens, weights, longest if forces_end else None)
             for tokens, weights in zip_longest(result.hypotheses, result.attention)
         ]
-        if not forced:
-            return row
-        added = (longest / (longest + 1)) ** _penalty(search)
-        scored = [
-            (score * added if len(output.ids) == longest else score, output)
-            for output, score in zip(row, result.scores, strict=True)
+        if not forces_end:
+            return outputs
+        with_end = (longest / (longest + 1)) ** _penalty(search)
+        scores = [
+            score * with_end if len(output.ids) == longest else score
+            for output, score in zip(outputs, result.scores, strict=True)
         ]
-        best = sorted(scored, key=lambda pair: -pair[0])[: search.n_best]
-        return [output for _, output in best]
+        order = sorted(range(len(outputs)), key=lambda index: -scores[index])
+        return [outputs[index] for index in order[: search.n_best]]
 
     def token_scores(
         self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
@@ -234,12 +241,22 @@ class CTranslate2Engine:
         self, tokens: list[str], weights: list[list[float]] | None, ends_at: int | None
     ) -> Hypothesis:
         """Makes a hypothesis; an output of the length `ends_at` has a forced end."""
-        complete = bool(tokens) and tokens[-1] == self.target_tokens[self.end_id]
-        content = tokens[:-1] if complete else tokens
+        is_complete = bool(tokens) and tokens[-1] == self.target_tokens[self.end_id]
+        content = tokens[:-1] if is_complete else tokens
         aligned = None if weights is None else tuple(map(_best_source, weights[: len(content)]))
         ids = tuple(self.target_ids[token] for token in content)
-        has_end = complete or len(content) == ends_at
+        has_end = is_complete or len(content) == ends_at
         return Hypothesis(ids, self.end_id if has_end else None, aligned)
+
+
+def _settings_without_counterpart(settings: GenerationConfig) -> list[str]:
+    """Lists the settings that have an effect in `generate()`, and none in CTranslate2."""
+    return [
+        f"`{name}` is {value!r}"
+        for name, value in vars(settings).items()
+        if not (name.startswith("_") or name in _TAKEN_OVER or name in _WITHOUT_EFFECT)
+        and not (value is None or value is False or value == _NEUTRAL.get(name))
+    ]
 
 
 def _forces_end(search: Search) -> bool:

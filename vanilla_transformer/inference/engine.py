@@ -1,8 +1,8 @@
 """The interface of engines, and their result: the target tokens of a source."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from transformers import GenerationConfig
 
@@ -34,7 +34,7 @@ class Hypothesis:
         return self.ids if self.end is None else (*self.ids, self.end)
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """Computes the outputs of a model, and the scores of given targets.
 
     Sources are ids with the end.
@@ -43,17 +43,24 @@ class Engine(Protocol):
     name: str
 
     @property
+    @abstractmethod
+    def device_type(self) -> str:
+        """The kind of the device, such as "cpu" or "cuda"."""
+
+    @property
     def batch_tokens(self) -> int:
-        """Largest size of a batch if no option says it; see `usual_batch_tokens`."""
+        """The tokens of a batch for which no option gives a number."""
+        return usual_batch_tokens(self.device_type)
 
     def problems(self, search: Search) -> list[str]:
-        """Lists the settings of a search that the engine lacks; by default, none."""
+        """Lists the settings of a search that the engine cannot do; by default, there are none."""
         return []
 
     def token_problems(self, settings: GenerationConfig) -> list[str]:
-        """Lists the end tokens of settings that differ from those of the engine."""
+        """Lists the settings of end tokens that differ from the end of the engine."""
         return []
 
+    @abstractmethod
     def generate(
         self,
         sources: Sequence[Ids],
@@ -65,10 +72,11 @@ class Engine(Protocol):
         """Computes `search.n_best` outputs for each source, best first.
 
         Args:
-            batch_tokens: Largest size of a batch, in tokens with padding.
+            batch_tokens: Largest number of tokens of a batch, with padding.
             align: Whether to align the outputs too, if the engine can do so as it searches.
         """
 
+    @abstractmethod
     def token_scores(
         self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
     ) -> list[list[float]]:
@@ -81,7 +89,7 @@ class Engine(Protocol):
 
 
 def usual_batch_tokens(device: str) -> int:
-    """Returns the tokens of a batch for a kind of device.
+    """Returns the number of tokens of a batch for a kind of device.
 
     A CPU's caches hold few: batches of 1,024 tokens take 0.7 to 0.8 of the time of 4,096 with
     transformers, and 0.8 to 1.04 with CTranslate2 (docs/log.md).

@@ -62,13 +62,13 @@ class Engines:
     def _engine_for(self, problems: list[str]) -> Engine:
         if not problems:
             return self.engine
-        what = "; ".join(problems)
+        listed = "; ".join(problems)
         if self._is_demanded:
             raise ValueError(
-                f"The engine {self.engine.name!r} cannot do this search ({what}): use another "
+                f"The engine {self.engine.name!r} cannot do this search ({listed}): use another "
                 "engine, one model, or other options."
             )
-        logger.debug(f"Transformers computes this search: {what}.")
+        logger.debug(f"Transformers computes this search: {listed}.")
         return self.transformers
 
 
@@ -88,22 +88,22 @@ def load_engines(
     def load_transformers() -> TransformersEngine:
         return TransformersEngine(load_on(paths[0], device), tokenizer=tokenizer)
 
-    if name != "transformers":
-        limits = "; ".join(_limits_of_ctranslate2(len(paths), config, device))
-        if not limits:
-            from vanilla_transformer.inference.ctranslate2_engine import (
-                CTranslate2Engine,
-                cached_export,
-            )
+    limits = _limits_of_ctranslate2(len(paths), config, device) if name != "transformers" else []
+    if limits and name != "auto":
+        raise ValueError(f"CTranslate2 cannot compute this: {'; '.join(limits)}.")
+    if limits:
+        logger.debug(f"Transformers computes, not the faster CTranslate2: {'; '.join(limits)}.")
+    elif name != "transformers":
+        from vanilla_transformer.inference.ctranslate2_engine import (
+            CTranslate2Engine,
+            cached_export,
+        )
 
-            (path,) = paths
-            folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(path))
-            export = cached_export(folder, config, tokenizer, compute_type)
-            engine = CTranslate2Engine(export, config, tokenizer, compute_type, device, workers)
-            return Engines(engine, load_transformers, is_demanded=name != "auto")
-        if name != "auto":
-            raise ValueError(f"CTranslate2 cannot compute this: {limits}.")
-        logger.debug(f"Transformers computes, not the faster CTranslate2: {limits}.")
+        (path,) = paths
+        folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(path))
+        export = cached_export(folder, config, tokenizer, compute_type)
+        engine = CTranslate2Engine(export, config, tokenizer, compute_type, device, workers)
+        return Engines(engine, load_transformers, is_demanded=name != "auto")
     if len(paths) == 1:
         return Engines(load_transformers())
     models = [load_on(path, device) for path in paths]
@@ -115,15 +115,15 @@ def engines_of_model(model: Any, tokenizer: Any, copies_weights: bool) -> Engine
 
     On a GPU it is transformers: a copy of the weights would take memory from a training.
     """
-    own, device = TransformersEngine(model, tokenizer=tokenizer), model.device.type
+    transformers = TransformersEngine(model, tokenizer=tokenizer)
     # An export would lack the adapters of PEFT.
     has_adapters = any(hasattr(module, "base_layer") for module in model.modules())
-    is_copied = copies_weights and device == "cpu" and not has_adapters
-    if not is_copied or _limits_of_ctranslate2(1, model.config, device):
-        return Engines(own)
+    is_copied = copies_weights and transformers.device_type == "cpu" and not has_adapters
+    if not is_copied or _limits_of_ctranslate2(1, model.config, "cpu"):
+        return Engines(transformers)
     from vanilla_transformer.inference.ctranslate2_engine import engine_of_weights
 
-    return Engines(engine_of_weights(model, tokenizer), lambda: own, is_demanded=False)
+    return Engines(engine_of_weights(model, tokenizer), lambda: transformers, is_demanded=False)
 
 
 def _limits_of_ctranslate2(num_models: int, config: Any, device: str) -> list[str]:

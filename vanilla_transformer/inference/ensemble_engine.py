@@ -31,9 +31,9 @@ class EnsembleEngine(TransformersEngine):
     def __init__(self, models: Sequence[Any], tokenizers: Sequence[Any]) -> None:
         super().__init__(models[0], tokenizers[0])
         self.members = [TransformersEngine(model, tokenizer=self.tokenizer) for model in models]
-        first, *others = map(_shared_by_members, models, tokenizers)
-        for model, other in zip(models[1:], others, strict=True):
-            if differing := [name for name in first if first[name] != other[name]]:
+        expected, *others = map(_shared_by_members, models, tokenizers)
+        for model, found in zip(models[1:], others, strict=True):
+            if differing := [name for name in expected if expected[name] != found[name]]:
                 raise ValueError(
                     f"{model.name_or_path!r} has another {' and '.join(differing)} than "
                     f"{self.model.name_or_path!r}: only models with equal ones can be averaged."
@@ -61,8 +61,8 @@ class EnsembleEngine(TransformersEngine):
             member.token_scores(sources, targets, batch_tokens, start) for member in self.members
         ]
         return [
-            (torch.tensor(rows, dtype=torch.float64).logsumexp(0) - log(len(rows))).tolist()
-            for rows in zip(*scores, strict=True)  # the scores of a target by each member
+            (torch.tensor(members, dtype=torch.float64).logsumexp(0) - log(len(members))).tolist()
+            for members in zip(*scores, strict=True)  # of one target
         ]
 
     def searching_model(self, inputs: dict[str, torch.Tensor]) -> Any:

@@ -10,13 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig
 
 from vanilla_transformer.inference.constrained import TermIds, WordJoins, with_terms
-from vanilla_transformer.inference.engine import (
-    Engine,
-    Hypothesis,
-    Ids,
-    OnBatch,
-    usual_batch_tokens,
-)
+from vanilla_transformer.inference.engine import Engine, Hypothesis, Ids, OnBatch
 from vanilla_transformer.model.evaluation import aligning_weights, banned_ids, evaluation_mode
 from vanilla_transformer.model.inputs import end_tokens_of, shift_right
 from vanilla_transformer.search import Search
@@ -26,29 +20,29 @@ from vanilla_transformer.tokenizer_sides import target_side, unnamed_ids
 class TransformersEngine(Engine):
     """Computes with `model.generate()` of transformers.
 
-    It alone aligns given targets, and searches for terms.
+    No other engine aligns given targets, or searches for terms.
 
     Args:
-        tokenizer: The tokenizer, which `stop_strings` needs, and which tells the ids without a
-            token: these are never generated. None: all ids have one.
+        tokenizer: The tokenizer, which `stop_strings` needs. Ids without a token are never
+            generated. None: all ids have one.
     """
 
     name = "transformers"
 
     def __init__(self, model: Any, tokenizer: Any = None) -> None:
         self.model, self.tokenizer = model, tokenizer
-        size = model.get_output_embeddings().out_features
-        self.unnamed = [] if tokenizer is None else unnamed_ids(tokenizer, size)
+        vocabulary = model.get_output_embeddings().out_features
+        self.unnamed = [] if tokenizer is None else unnamed_ids(tokenizer, vocabulary)
 
     @property
-    def batch_tokens(self) -> int:
-        """Largest size of a batch if no option says it."""
-        return usual_batch_tokens(self.model.device.type)
+    def device_type(self) -> str:
+        """As for `Engine`."""
+        return str(self.model.device.type)
 
     @cached_property
     def _word_joins(self) -> WordJoins:
-        size = self.model.get_output_embeddings().out_features
-        return WordJoins.find(target_side(self.tokenizer), size)
+        vocabulary = self.model.get_output_embeddings().out_features
+        return WordJoins.find(target_side(self.tokenizer), vocabulary)
 
     def generate(
         self,
@@ -59,7 +53,7 @@ class TransformersEngine(Engine):
         on_batch: OnBatch = lambda _: None,
         terms: Sequence[Sequence[TermIds]] | None = None,
     ) -> list[list[Hypothesis]]:
-        """As for `Engine`. It aligns no outputs: see `alignments`.
+        """As for `Engine`; `align` has no effect: `alignments` aligns outputs.
 
         Args:
             terms: The terms that the outputs of each source must contain, which need a search of
@@ -107,7 +101,9 @@ class TransformersEngine(Engine):
         tokenizer_end = getattr(self.tokenizer, "eos_token_id", None)
         ends = {*end_tokens_of(self.model.config), tokenizer_end}
         with evaluation_mode(self.model):
-            forced = self._forced_outputs(sources, targets, batch_tokens, start, True)
+            forced = self._forced_outputs(
+                sources, targets, batch_tokens, start, output_attentions=True
+            )
             for indices, outputs, _ in forced:
                 weights = aligning_weights(self.model.config, outputs.cross_attentions)
                 for index, matrix in zip(indices, weights, strict=True):
@@ -129,8 +125,8 @@ class TransformersEngine(Engine):
         The caller sets the evaluation mode: a generator that an error leaves behind would
         restore the mode and the gradients of its beginning much later.
         """
-        sizes = [max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)]
-        for indices in token_batches(sizes, batch_tokens):
+        lengths = [max(map(len, pair)) for pair in zip(sources, targets, strict=True)]
+        for indices in token_batches(lengths, batch_tokens):
             inputs = self._pad_sources([sources[index] for index in indices])
             ids = [torch.tensor(targets[index]) for index in indices]
             labels = pad_sequence(ids, batch_first=True, padding_value=-100).to(self.model.device)
@@ -171,15 +167,16 @@ def hypothesis_of(sequence: list[int], settings: GenerationConfig) -> Hypothesis
     return Hypothesis(tuple(ids[:stop]), ids[stop])
 
 
-def token_batches(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+def token_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """Yields the indices of batches of similar length, the longest first: memory runs out early.
 
     Args:
+        lengths: The number of tokens of each text.
         batch_tokens: Largest number of tokens of a batch, with padding. A longer text is a batch of
             its own.
     """
-    indices = sorted(range(len(sizes)), key=lambda index: -sizes[index])
+    indices = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     while indices:
-        count = max(1, batch_tokens // max(sizes[indices[0]], 1))
+        count = max(1, batch_tokens // max(lengths[indices[0]], 1))
         yield indices[:count]
         indices = indices[count:]
