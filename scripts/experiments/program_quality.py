@@ -29,7 +29,7 @@ from vanilla_transformer.documents.places import FileText
 from vanilla_transformer.documents.po import PoFile
 from vanilla_transformer.documents.translation import plan_marked
 from vanilla_transformer.inference.options import TranslateOptions
-from vanilla_transformer.inference.quality import Calibration
+from vanilla_transformer.inference.quality import Calibration, Outcome
 from vanilla_transformer.inference.results import Features
 
 LEARNT, TOLD = 110, 30
@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         ]
         learnt += read_rows(model, files[0], language, LEARNT)
         told[language] = [*read_rows(model, files[1], language, TOLD)]
-    fitted = Calibration.fit([row[:3] for row in learnt])
+    fitted = Calibration.fit([Outcome(*row[:3]) for row in learnt])
     assert fitted is not None
     print(f"learnt from {len(learnt):,} outputs")
     for language, rows in [*told.items(), ("all", [*chain.from_iterable(told.values())])]:

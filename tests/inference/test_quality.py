@@ -15,6 +15,7 @@ from programs import REPOSITORY
 from vanilla_transformer.inference.quality import (
     QUALITY,
     Calibration,
+    Outcome,
     describe_output,
     rank_correlation,
 )
@@ -37,7 +38,7 @@ def outcomes(count, seed=0, noise=5.0, tags=(None,)):
         output = Translation("so viele Worte", token_scores=scores, repeated=goodness < 0.1)
         value = min(100.0, max(0.0, 100 * goodness + chance.gauss(0, noise)))
         described = describe_output(output, "so many words", 5, 0)
-        made.append((described, value, tags[number % len(tags)]))
+        made.append(Outcome(described, value, tags[number % len(tags)]))
     return made
 
 
@@ -106,7 +107,7 @@ def test_what_repeats_itself_has_the_lowest_quality():
 
 def test_languages_have_their_own_quality():
     made = [
-        (described, value / 2 if tag == "fr" else value, tag)
+        Outcome(described, value / 2 if tag == "fr" else value, tag)
         for described, value, tag in outcomes(400, tags=("de", "fr"))
     ]
     calibration = Calibration.fit(made)
@@ -126,11 +127,11 @@ def test_too_few_outputs_teach_nothing(count):
 
 def test_outputs_that_are_all_alike_teach_nothing():
     made = outcomes(200, tags=("de", "fr"))
-    assert Calibration.fit([(row, 40.0, tag) for row, _, tag in made]) is None
+    assert Calibration.fit([Outcome(row, 40.0, tag) for row, _, tag in made]) is None
     alike = made[0][0]
-    assert Calibration.fit([(alike, value, tag) for _, value, tag in made]) is None
+    assert Calibration.fit([Outcome(alike, value, tag) for _, value, tag in made]) is None
     # Those of a language, among others.
-    rows = [(alike if tag == "de" else row, value, tag) for row, value, tag in made]
+    rows = [Outcome(alike if tag == "de" else row, value, tag) for row, value, tag in made]
     assert {*Calibration.fit(rows).by_language} == {"", "fr"}
 
 

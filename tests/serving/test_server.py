@@ -23,7 +23,7 @@ from programs import command
 from servers import FORM, JSON, read_answer, serving, wait_until
 from sites import findings, needs_packages
 
-from vanilla_transformer.inference.quality import Calibration
+from vanilla_transformer.inference.quality import Calibration, Outcome
 from vanilla_transformer.inference.results import Features
 from vanilla_transformer.inference.translator import Translator
 
@@ -58,7 +58,7 @@ def terms(tmp_path_factory):
 def calibrated(trained, tmp_path_factory):
     folder = shutil.copytree(trained, tmp_path_factory.mktemp("calibrated") / "toy")
     features = [Features(n / 200, *[0.0] * (len(Features._fields) - 1)) for n in range(200)]
-    Calibration.fit([(row, row[0] * 100, None) for row in features]).save(folder)
+    Calibration.fit([Outcome(row, row[0] * 100, None) for row in features]).save(folder)
     return folder
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +41,18 @@ On catalogues of five languages, 1 finds 58 to 74% of the worst tenth, with a ra
 _ANY_LANGUAGE = ""  # name of the calibration for languages that have none
 
 Floats = NDArray[np.float64]
-Outcome = tuple[Features, float, str | None]
-"""The features of an output, its chrF and its language."""
+
+
+class Outcome(NamedTuple):
+    """An output with a reference, from which a calibration learns.
+
+    Attributes:
+        language: The tag of its language. None: it is unknown.
+    """
+
+    features: Features
+    chrf: float
+    language: str | None
 
 
 def describe_output(
@@ -79,11 +89,11 @@ def describe_output(
 
 @dataclass(frozen=True)
 class _Regression:
-    """A weighted sum of the features of an output, and a map from sums to chrF.
+    """A weighted sum of the features of an output, and a monotone map from sums to chrF.
 
     Attributes:
         weights: The weight of each feature, and the constant.
-        sums, values: Points of the monotone map.
+        sums, values: The sum and the chrF of each point of the map.
     """
 
     weights: list[float]
@@ -92,26 +102,22 @@ class _Regression:
 
     @classmethod
     def fit(cls, features: Floats, values: Floats) -> "_Regression":
-        """Fits the sum to the ranks of values, (outputs,), and the map to the values."""
+        """Fits the sum to the ranks of the chrF of outputs, and the map to their chrF.
+
+        Args:
+            features: (outputs, features).
+            values: The chrF of each output, (outputs,).
+        """
         ranks = (_mean_ranks(values) / len(values)) ** _RANK_EXPONENT
-        mean, deviation = features.mean(0), features.std(0)
-        scale = np.where(deviation > 0, deviation, 1.0)
-        scaled = (features - mean) / scale
-        square = scaled.T @ scaled + _WEIGHT_PENALTY * np.eye(features.shape[1])
-        weights = np.linalg.solve(square, scaled.T @ (ranks - ranks.mean())) / scale
-        constant = float(ranks.mean() - mean @ weights)
+        weights, constant = _ridge_regression(features, ranks)
         order = np.argsort(features @ weights, kind="stable")
-        groups = np.split(order, [round(part * len(order)) for part in _QUANTILES])
-        points = [
-            (float((features[rows] @ weights).mean()) + constant, float(values[rows].mean()))
-            for rows in groups
-        ]
-        sums, means = (np.array(side) for side in zip(*points, strict=True))
-        rising = _isotonic(means)
+        groups = np.split(order, [round(quantile * len(order)) for quantile in _QUANTILES])
+        sums = [float((features[group] @ weights).mean()) + constant for group in groups]
+        means = np.array([float(values[group].mean()) for group in groups])
         return cls(
-            [round(float(x), 4) for x in (*weights, constant)],
-            [round(float(x), 4) for x in sums],
-            [round(float(x), 1) for x in rising],
+            weights=[round(float(weight), 4) for weight in (*weights, constant)],
+            sums=[round(total, 4) for total in sums],
+            values=[round(float(value), 1) for value in _isotonic(means)],
         )
 
     def expected(self, features: Features) -> float:
@@ -122,8 +128,21 @@ class _Regression:
         return round(float(np.interp(total, self.sums, self.values)), 1)
 
 
+def _ridge_regression(features: Floats, targets: Floats) -> tuple[Floats, float]:
+    """Returns the weights of features and the constant whose sum is nearest to the targets.
+
+    The penalty counts for features of unit variance.
+    """
+    mean, deviation = features.mean(0), features.std(0)
+    scale = np.where(deviation > 0, deviation, 1.0)
+    scaled = (features - mean) / scale
+    square = scaled.T @ scaled + _WEIGHT_PENALTY * np.eye(features.shape[1])
+    weights: Floats = np.linalg.solve(square, scaled.T @ (targets - targets.mean())) / scale
+    return weights, float(targets.mean() - mean @ weights)
+
+
 def _isotonic(values: Floats) -> Floats:
-    """Returns the nearest values that do not fall, by pooling neighbours that do."""
+    """Returns the nearest values that do not fall: the means of neighbours that do."""
     pools: list[list[float]] = []
     for value in values:
         pools.append([float(value)])
@@ -141,14 +160,16 @@ class Calibration:
     @classmethod
     def fit(cls, outcomes: Sequence[Outcome], fewest: int = FEWEST) -> "Calibration | None":
         """Fits a calibration, or returns None if the outputs are too few or do not differ."""
-        rows = np.array([row for row, _, _ in outcomes], np.float64)
-        scores = np.array([score for _, score, _ in outcomes], np.float64)
-        tags = np.array([language or _ANY_LANGUAGE for _, _, language in outcomes])
+        features = np.array([outcome.features for outcome in outcomes], np.float64)
+        values = np.array([outcome.chrf for outcome in outcomes], np.float64)
+        tags = np.array([outcome.language or _ANY_LANGUAGE for outcome in outcomes])
         fitted = {}
         for tag in sorted({_ANY_LANGUAGE, *tags.tolist()}):
             chosen = (tags == tag) | (tag == _ANY_LANGUAGE)
-            if chosen.sum() >= fewest and np.ptp(scores[chosen]) and np.ptp(rows[chosen], 0).any():
-                fitted[tag] = _Regression.fit(rows[chosen], scores[chosen])
+            if chosen.sum() < fewest:
+                continue
+            if np.ptp(values[chosen]) and np.ptp(features[chosen], 0).any():
+                fitted[tag] = _Regression.fit(features[chosen], values[chosen])
         return cls(fitted) if _ANY_LANGUAGE in fitted else None
 
     def expected(self, features: Features, language: str | None) -> float:
@@ -177,8 +198,8 @@ class Calibration:
             return None
         if content.get("model") != _fingerprint(folder):
             return None
-        fitted = {tag: _Regression(**row) for tag, row in content["languages"].items()}
-        if any(len(row.weights) != len(Features._fields) + 1 for row in fitted.values()):
+        fitted = {tag: _Regression(**saved) for tag, saved in content["languages"].items()}
+        if any(len(each.weights) != len(Features._fields) + 1 for each in fitted.values()):
             logger.warning(
                 f"Outputs have no quality: {folder / QUALITY} weighs other features than this "
                 "version: `evaluate --calibrate` makes it anew."

@@ -21,12 +21,13 @@ def calibrate(folder: str | Path, outputs: Sequence[Translation], rows: Dataset)
     The outputs have scores, and the model was not trained on their rows.
     """
     folder = Path(folder)
-    halves, num_different = _outcomes_in_halves(outputs, rows)
-    outcomes = [*halves[0], *halves[1]]
+    first, second, num_different = _outcomes_in_halves(outputs, rows)
+    outcomes = [*first, *second]
     counted = f"{len(outcomes):,} outputs"
     if left_out := len(outputs) - len(outcomes):
         counted += f" ({left_out:,} not read)"
-    expected, values = _expected_crosswise(halves), [score for _, score, _ in outcomes]
+    expected = [*_expected(first, learnt_from=second), *_expected(second, learnt_from=first)]
+    values = [outcome.chrf for outcome in outcomes]
     correlation = rank_correlation(expected, values)
     fitted = Calibration.fit(outcomes)
     # Without any relation, two standard errors are rarely exceeded.
@@ -38,40 +39,36 @@ def calibrate(folder: str | Path, outputs: Sequence[Translation], rows: Dataset)
             f"{correlation:.2f}, and the lowest {_CHECKED:.0%} hold {share:.0%} of the worst tenth "
             "(each half told by the other)."
         )
-    needed = f"its rank correlation with chrF would be {correlation:.2f}"
+    reason = f"its rank correlation with chrF would be {correlation:.2f}"
     if fitted is None:
-        needed = f"it takes {FEWEST} outputs of the validation data that differ"
+        reason = f"it takes {FEWEST} outputs of the validation data that differ"
     quality = "have none" if Calibration.load(folder) is None else "keep the former quality"
-    return f"Quality: not calibrated on {counted}, so outputs {quality}: {needed}."
+    return f"Quality: not calibrated on {counted}, so outputs {quality}: {reason}."
 
 
 def _outcomes_in_halves(
     outputs: Sequence[Translation], rows: Dataset
-) -> tuple[tuple[list[Outcome], list[Outcome]], int]:
-    """Returns the outputs with features in two halves, equal ones in one, and how many differ."""
+) -> tuple[list[Outcome], list[Outcome], int]:
+    """Returns the outputs with features in two halves, and the number of different ones.
+
+    Equal outputs are in the same half.
+    """
     halves: tuple[list[Outcome], list[Outcome]] = ([], [])
-    rank_of: dict[str, int] = {}
+    number_of: dict[str, int] = {}
     metric = make_metric("chrf", "13a")
     references, languages = references_of(rows), languages_of_rows(rows)
     for output, texts, (_, target) in zip(outputs, references, languages, strict=True):
         if output.features:
-            score = metric.sentence_score(output.text, texts).score
-            rank = rank_of.setdefault(output.text, len(rank_of))
-            halves[rank % 2].append((output.features, score, known_tag(target)))
-    return halves, len(rank_of)
+            chrf = metric.sentence_score(output.text, texts).score
+            number = number_of.setdefault(output.text, len(number_of))
+            halves[number % 2].append(Outcome(output.features, chrf, known_tag(target)))
+    return *halves, len(number_of)
 
 
-def _expected_crosswise(halves: tuple[list[Outcome], list[Outcome]]) -> list[float]:
-    """Returns the expected quality of each output of the first half, then of the second half.
-
-    The quality of one half is learnt from the other half.
-    """
-    first, second = halves
-    expected = list[float]()
-    for learnt, told in ((second, first), (first, second)):
-        half = Calibration.fit(learnt, FEWEST // 2)
-        expected += [half.expected(row, tag) if half else 0.0 for row, _, tag in told]
-    return expected
+def _expected(outcomes: Sequence[Outcome], learnt_from: Sequence[Outcome]) -> list[float]:
+    """Returns the quality of outputs by a calibration of other outputs; 0 if there is none."""
+    other = Calibration.fit(learnt_from, FEWEST // 2)
+    return [other.expected(each.features, each.language) if other else 0.0 for each in outcomes]
 
 
 def share_of_worst(expected: Sequence[float], values: Sequence[float]) -> float:
