@@ -225,7 +225,7 @@ def run_document(
     progress: bool = False,
 ) -> TranslatedDocument:
     """Computes the job of a document."""
-    jobs = plan.job.chunks(TEXTS_PER_CHUNK)
+    jobs = plan.job.for_chunks(plan.job.texts, TEXTS_PER_CHUNK)
     location_of = [text.location for text in document.texts].__getitem__
     rows = translator.run_jobs(jobs, len(plan.texts), progress, location_of)
     translated = write_document(document, plan, [best for best, *_ in rows], fuzzy_below)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 from vanilla_transformer.inference.engine import Engine
@@ -21,6 +22,8 @@ class Call:
     Requests with equal options have equal calls, so that their segments may share batches.
 
     Attributes:
+        details: The details that outputs have besides their texts.
+        batch_tokens: Largest number of tokens of a batch, with padding.
         has_optional_retries: Whether outputs that repeat themselves, lack sentences or have values
             in another order are computed again. Copies of a similar text and missing terms always
             are.
@@ -64,7 +67,7 @@ class JobText(NamedTuple):
     Attributes:
         former: The use of a former translation. None: there is none.
         flags: The flags of gettext that a message has, such as `c-format`.
-        kept: The spans of the parts that its outputs keep, if these are decided already.
+        kept: The spans of the parts that its outputs keep. None: the `Reader` finds them.
     """
 
     text: str
@@ -93,7 +96,8 @@ class Job:
         """Returns the job of some of the texts."""
         return replace(self, texts=[self.texts[index] for index in indices])
 
-    def chunks(self, size: int) -> "Iterator[Job]":
-        """Yields the jobs of chunks of so many texts."""
-        indices = range(len(self.texts))
-        return (self.select(indices[first : first + size]) for first in indices[::size])
+    def for_chunks(self, texts: Iterable[JobText], count: int) -> "Iterator[Job]":
+        """Yields jobs with these decisions for `count` texts each, the last one for fewer."""
+        remaining = iter(texts)
+        while chunk := list(islice(remaining, count)):
+            yield replace(self, texts=chunk)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from functools import cache
-from itertools import cycle, islice, repeat, tee
+from itertools import cycle, repeat, tee
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,7 +24,7 @@ from vanilla_transformer.inference.glossaries import as_glossary
 from vanilla_transformer.inference.job import Call, Demands, Job, JobText
 from vanilla_transformer.inference.joining import Joiner
 from vanilla_transformer.inference.memory_use import MemoryUse, decide_memory_uses
-from vanilla_transformer.inference.options import NAMES, TranslateOptions, compile_patterns
+from vanilla_transformer.inference.options import TranslateOptions, compile_patterns
 from vanilla_transformer.inference.quality import Calibration
 from vanilla_transformer.inference.reader import Reader
 from vanilla_transformer.inference.results import Alignment, Score, Translation, metric_by_name
@@ -57,9 +57,9 @@ TEXTS_PER_CHUNK = 2048
 class LongSourceError(ValueError):
     """A source is longer than the model takes; `index` is its index among those of the call."""
 
-    def __init__(self, index: int, size: int, limit: int) -> None:
+    def __init__(self, index: int, num_tokens: int, limit: int) -> None:
         self.index = index
-        self.problem = f"has {size:,} tokens, and {limit:,} are possible: split it."
+        self.problem = f"has {num_tokens:,} tokens, and {limit:,} are possible: split it."
         super().__init__(f"Source {index} {self.problem}")
 
 
@@ -213,8 +213,8 @@ class Translator:
         given = [texts] if isinstance(texts, str) else texts
         rows = self.stream(given, request, memories, progress, name_text)
 
-        def result_of(row: list[Translation]) -> Any:
-            outputs = [output if request.has_details else output.text for output in row]
+        def result_of(translations: list[Translation]) -> Any:
+            outputs = [each if request.has_details else each.text for each in translations]
             return outputs[0] if request.n_best is None else outputs
 
         results = map(result_of, rows)
@@ -238,9 +238,7 @@ class Translator:
         directions = self.directions(count, options, job.call.search)
         given, asked = tee(_checked(texts))
         uses = self._memory_uses(asked, directions, memories)
-        job_texts = map(JobText, given, cycle(directions), uses)
-        chunks = iter(lambda: list(islice(job_texts, TEXTS_PER_CHUNK)), [])  # until one is empty
-        jobs = (replace(job, texts=chunk) for chunk in chunks)
+        jobs = job.for_chunks(map(JobText, given, cycle(directions), uses), TEXTS_PER_CHUNK)
         total = len(texts) if isinstance(texts, Sized) else None
         return self.run_jobs(jobs, total, progress, name_text)
 
@@ -268,13 +266,15 @@ class Translator:
 
     def _plan_options(self, options: TranslateOptions) -> Job:
         """Returns the job of a request, still without its texts."""
-        glossary = as_glossary(options.glossary or ())
+        metric, glossary = options.minimum_risk, as_glossary(options.glossary or ())
         return Job(
-            (),
-            self.call_of(options),
-            Demands(glossary, options.keep, compile_patterns(options.keep_patterns)),
-            None if options.minimum_risk is None else metric_by_name(options.minimum_risk),
-            options.in_sentences,
+            texts=(),
+            call=self.call_of(options),
+            demands=Demands(
+                glossary, keeps=options.keep, patterns=compile_patterns(options.keep_patterns)
+            ),
+            metric=None if metric is None else metric_by_name(metric),
+            in_sentences=options.in_sentences,
         )
 
     def _memory_uses(
@@ -323,8 +323,8 @@ class Translator:
         with Progress(total, "texts", shown=progress) as shown:
             for job in jobs:
                 rows = self.run(job, lambda done: shown.update(defects.num_texts + done))
-                for (text, *_), row in zip(job.texts, rows, strict=True):
-                    defects.add(text, row, job.call.search.max_new_tokens)
+                for asked, row in zip(job.texts, rows, strict=True):
+                    defects.add(asked.text, row, job.call.search.max_new_tokens)
                     yield row
                 shown.update(defects.num_texts)
         defects.warn(name_text)
@@ -361,7 +361,7 @@ class Translator:
     def directions(
         self, count: int, options: TranslateOptions, search: Search | None = None
     ) -> list[Direction]:
-        """Decides the direction of each of so many texts.
+        """Decides the direction of each of `count` texts.
 
         Args:
             search: The search of the options, if the caller has decided it.
@@ -369,22 +369,15 @@ class Translator:
         forced = options.given().get("forced_bos_token_id")
         if options.target_language is not None and forced is not None:
             raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
-        columns = []
-        for name in ("source_language", "target_language"):
-            languages: LanguagesOfTexts = getattr(options, name)
-            column = [languages] * count if isinstance(languages, str | None) else list(languages)
-            if len(column) != count:
-                raise ValueError(
-                    f"`{NAMES['Python'][name]}` has {len(column)} languages for {count} texts."
-                )
-            columns.append(column)
+        sources = _language_of_each(count, "src_lang", options.source_language)
+        targets = _language_of_each(count, "tgt_lang", options.target_language)
         settings = (search or self.search_of(options)).settings
 
         @cache  # most texts have the same languages
         def resolve(source: str | None, target: str | None) -> Direction:
             return Direction.resolve(self.tokenizer, settings, source, target, closest_tag)
 
-        return list(map(resolve, *columns))
+        return list(map(resolve, sources, targets))
 
     def score(
         self,
@@ -461,8 +454,8 @@ class Translator:
         directions = self.directions(len(sources), options, search)
         pairs = self.reader.read_pairs(sources, targets, directions)
         for index, pair in enumerate(pairs):
-            if (size := len(pair.segment)) > self.source_limit:
-                raise LongSourceError(index, size, self.source_limit)
+            if (num_tokens := len(pair.segment)) > self.source_limit:
+                raise LongSourceError(index, num_tokens, self.source_limit)
         engine = self.engines.for_scores(search) if options.scores else self.engines.transformers
         batch_tokens = options.batch_tokens or engine.batch_tokens
 
@@ -474,7 +467,16 @@ class Translator:
         return map_grouped(pairs, begins, compute)
 
 
+def _language_of_each(count: int, name: str, given: LanguagesOfTexts) -> list[str | None]:
+    """Returns the language of each of `count` texts, given for all of them or as a list."""
+    languages = [given] * count if isinstance(given, str | None) else list(given)
+    if len(languages) != count:
+        raise ValueError(f"`{name}` has {len(languages)} languages for {count} texts.")
+    return languages
+
+
 def _checked(texts: Iterable[Any]) -> Iterator[str]:
+    """Yields texts; refuses what is no text."""
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"texts[{index}] is {text!r}, which is not a text.")
