@@ -29,16 +29,17 @@ class Defects:
         self.untranslated: list[int] = []
         self.num_unknown = 0.0
 
-    def add(self, text: str, row: Sequence[Translation], longest: int) -> None:
+    def add(self, text: str, outputs: Sequence[Translation], longest: int) -> None:
         """Counts the defects of a text and its outputs, which have at most `longest` tokens."""
-        cut = [output for output in row if not output.is_complete]
-        self.cut_off += [self.num_texts for _ in cut]
-        if row[0].untranslated:
+        best, cut_off = outputs[0], [output for output in outputs if not output.is_complete]
+        self.cut_off += [self.num_texts] * len(cut_off)
+        self.num_repeated += sum(output.repeated for output in cut_off)
+        if best.untranslated:
             self.untranslated.append(self.num_texts)
-        self.num_repeated += sum(output.repeated for output in cut)
-        size, self.longest = count_characters(text), longest
-        self.num_unknown += size * row[0].unknown_share
-        self.num_characters += size
+        num_characters = count_characters(text)
+        self.num_characters += num_characters
+        self.num_unknown += num_characters * best.unknown_share
+        self.longest = longest
         self.num_texts += 1
 
     def warn(self, name_text: Callable[[int], str] | None) -> None:

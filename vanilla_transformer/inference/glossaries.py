@@ -37,16 +37,17 @@ def _term_of(pair: Any) -> Term:
 def _load(path: Path) -> Iterator[Term]:
     columns: Sequence[str] = _COLUMNS
     for number, line in enumerate(read_lines(path), start=1):
-        cells, location = [cell.strip() for cell in line.split("\t")], f"{path}, line {number}"
-        if number == 1 and {*_COLUMNS[:2]} <= {*cells} <= {*_COLUMNS}:
+        cells = [cell.strip() for cell in line.split("\t")]
+        if number == 1 and {"source", "target"} <= {*cells} <= {*_COLUMNS}:
             columns = cells
         elif any(cells):
             row = dict.fromkeys(_COLUMNS, "") | dict(zip(columns, cells, strict=False))
-            source, target, *flags = (row[name] for name in _COLUMNS)
-            if not 2 <= len(cells) <= len(columns) or not {*flags} <= {"", "0", "1"}:
+            location, flags = f"{path}, line {number}", {row["case"], row["exact"]}
+            if not 2 <= len(cells) <= len(columns) or not flags <= {"", "0", "1"}:
                 raise ValueError(
                     f"{location}: {line!r} must be a source, a tab and a target, and optionally "
                     "1 or 0 for `case` and `exact`."
                 )
-            case, exact = (flag == "1" for flag in flags)
-            yield Term(source, target, case, exact, location)
+            yield Term(
+                row["source"], row["target"], row["case"] == "1", row["exact"] == "1", location
+            )

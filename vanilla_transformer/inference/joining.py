@@ -162,7 +162,10 @@ class _Whole:
         self.in_source += [_shifted(span, source_end) for span in links.in_source]
         self.in_output += [_shifted(span, text_end) for span in links.in_output]
         self.marks += [Mark(*_shifted(span, text_end), "kept") for span in kept]
-        self.pairs += [(_shifted(a, source_end), _shifted(b, text_end)) for a, b in pairs]
+        self.pairs += [
+            (_shifted(in_source, source_end), _shifted(in_output, text_end))
+            for in_source, in_output in pairs
+        ]
         self.source, self.output = self.source + source, self.output + text
 
     @property
@@ -181,10 +184,10 @@ class _Whole:
         return _Whole(
             self.source,
             apply_edits(self.output, edits),
-            [*links.in_source],
-            [*links.in_output],
-            [*links.aligned],
-            [Mark(*moved(mark[:2], edits), mark.kind) for mark in self.marks],
+            in_source=[*links.in_source],
+            in_output=[*links.in_output],
+            aligned=[*links.aligned],
+            marks=[Mark(*moved(mark[:2], edits), mark.kind) for mark in self.marks],
         )
 
 

@@ -55,20 +55,10 @@ def decide_memory_uses(
     """
     rows = zip(_with_neighbours(texts), contexts or repeat(None), reads, strict=False)
     for (before, text, after), context, is_read in rows:
-        if use := exact_use(memories, text, context, before, after):
-            yield use
-            continue
-        least = LEAST_READ if is_read else LEAST_SIMILARITY
-        searched = memories if is_read or marks_doubt or shows_similar else ()
-        near = (memory.similar(text, least) for memory in searched)
-        found = max(filter(None, near), key=lambda pair: pair.similarity, default=None)
-        if found is None:
-            yield None
-        elif marks_doubt and (found.similarity == 1 or not is_read):
-            yield MemoryUse(found, answer=found.target)  # as a proposal
-        else:  # the model reads the translation, or the result only shows it
-            is_repaired = is_read and marks_doubt and found.similarity >= LEAST_REPAIRED
-            yield MemoryUse(found, is_read=is_read, is_repaired=is_repaired)
+        use = exact_use(memories, text, context, before, after)
+        if use is None and (is_read or marks_doubt or shows_similar):
+            use = _similar_use(memories, text, is_read, marks_doubt)
+        yield use
 
 
 def exact_use(
@@ -83,7 +73,22 @@ def exact_use(
     return next((MemoryUse(known, known.target) for known in found if known), None)
 
 
+def _similar_use(
+    memories: Sequence[Memory], text: str, is_read: bool, marks_doubt: bool
+) -> MemoryUse | None:
+    """Returns the use of the translation of the most similar text. None: none is near enough."""
+    least = LEAST_READ if is_read else LEAST_SIMILARITY
+    similar = filter(None, (memory.similar(text, least) for memory in memories))
+    found = max(similar, key=lambda suggestion: suggestion.similarity, default=None)
+    if found is None:
+        return None
+    if marks_doubt and (found.similarity == 1 or not is_read):
+        return MemoryUse(found, answer=found.target)  # as a proposal
+    is_repaired = is_read and marks_doubt and found.similarity >= LEAST_REPAIRED
+    return MemoryUse(found, is_read=is_read, is_repaired=is_repaired)
+
+
 def _with_neighbours(texts: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """Yields each text with the one before it and the one after it; "": there is none."""
-    before, own, after = tee(texts, 3)
-    return zip(chain([""], before), own, chain(islice(after, 1, None), [""]), strict=False)
+    """Yields each text between the one before it and the one after it; "": there is none."""
+    before, same, after = tee(texts, 3)
+    return zip(chain([""], before), same, chain(islice(after, 1, None), [""]), strict=False)

@@ -17,9 +17,11 @@ from vanilla_transformer.inference.translator import Translator
 
 def job_to_pivot(job: Job) -> Job:
     """Returns a job without the translations of memories, which are not in its target language."""
-    unread = [text.former and text.former._replace(is_read=False) for text in job.texts]
-    pairs = zip(job.texts, unread, strict=True)
-    return replace(job, texts=[text._replace(former=former) for text, former in pairs])
+    texts = [
+        text._replace(former=text.former and text.former._replace(is_read=False))
+        for text in job.texts
+    ]
+    return replace(job, texts=texts)
 
 
 def plan_from_pivot(
@@ -31,10 +33,10 @@ def plan_from_pivot(
     # An untranslated text keeps its source: the second job has nothing to translate.
     given = ["" if output.untranslated else output.text for output in outputs]
     planned = translator.plan(given, options, former=former)
-    texts = [
-        text._replace(flags=source.flags, kept=[m[:2] for m in output.marks if m.kind == "kept"])
-        for text, source, output in zip(planned.texts, first.texts, outputs, strict=True)
-    ]
+    texts = []
+    for text, source, output in zip(planned.texts, first.texts, outputs, strict=True):
+        kept = [(mark.begin, mark.end) for mark in output.marks if mark.kind == "kept"]
+        texts.append(text._replace(flags=source.flags, kept=kept))
     return replace(planned, texts=texts)
 
 
@@ -44,7 +46,7 @@ def combine_translations(source: str, first: Translation, second: Translation) -
     if first.links and second.links:
         second = replace(second, links=first.links.then(second.links))
     qualities = [each.quality for each in (first, second) if each.quality is not None]
-    # These have the tokens and words of the third language.
+    # The tokens and words of these fields are of the third language.
     names = ("alignment", "source_tokens", "word_alignment")
     cleared: dict[str, Any] = {name: () for name in names if getattr(second, name) is not None}
     restored = Counter(first.restored) | Counter(second.restored)

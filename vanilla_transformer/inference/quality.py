@@ -44,26 +44,17 @@ Floats = NDArray[np.float64]
 
 
 class Outcome(NamedTuple):
-    """An output with a reference, from which a calibration learns.
-
-    Attributes:
-        language: The tag of its language. None: it is unknown.
-    """
+    """An output with a reference, from which a calibration learns."""
 
     features: Features
     chrf: float
-    language: str | None
+    language: str | None  # its tag, if it is known
 
 
 def describe_output(
-    output: Translation, source: str, source_tokens: int, num_kept: int
+    output: Translation, source: str, num_source_tokens: int, num_kept: int
 ) -> Features:
-    """Returns the features of an output with scores.
-
-    Args:
-        source_tokens: Number of tokens of the source.
-        num_kept: Number of its kept parts.
-    """
+    """Returns the features of an output with scores; its source has `num_kept` kept parts."""
     scores = np.nan_to_num(np.asarray(output.token_scores or [0.0], np.float64), nan=_LOWEST)
     scores = scores.clip(_LOWEST, 0.0)
     source_length, length = max(len(source), 1), max(len(output.text), 1)
@@ -72,8 +63,8 @@ def describe_output(
         mean_probability=float(np.exp(scores).mean()),
         probability=float(np.exp(scores.sum())),
         density=len(scores) / length,
-        token_ratio=float(np.log(max(source_tokens, 1) / len(scores))),
-        source_length=float(np.log1p(source_tokens)),
+        token_ratio=float(np.log(max(num_source_tokens, 1) / len(scores))),
+        source_length=float(np.log1p(num_source_tokens)),
         growth=float(abs(np.log(length / source_length))),
         length=float(np.log1p(len(output.text))),
         is_copied=output.text.strip() == source.strip() and not source.isupper(),
@@ -104,9 +95,7 @@ class _Regression:
     def fit(cls, features: Floats, values: Floats) -> "_Regression":
         """Fits the sum to the ranks of the chrF of outputs, and the map to their chrF.
 
-        Args:
-            features: (outputs, features).
-            values: The chrF of each output, (outputs,).
+        The shapes are (outputs, features) and (outputs,).
         """
         ranks = (_mean_ranks(values) / len(values)) ** _RANK_EXPONENT
         weights, constant = _ridge_regression(features, ranks)
@@ -129,10 +118,7 @@ class _Regression:
 
 
 def _ridge_regression(features: Floats, targets: Floats) -> tuple[Floats, float]:
-    """Returns the weights of features and the constant whose sum is nearest to the targets.
-
-    The penalty counts for features of unit variance.
-    """
+    """Returns the weights of features, and a constant, whose sum is nearest to the targets."""
     mean, deviation = features.mean(0), features.std(0)
     scale = np.where(deviation > 0, deviation, 1.0)
     scaled = (features - mean) / scale

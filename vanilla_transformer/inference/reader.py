@@ -139,8 +139,8 @@ class Reader:
         if unknown:  # the token for unknown characters would mislead the model
             strange = [span for span in kept if meets(span, unknown)]
             reading = reading.without([span for span in strange if not self._knows_any(text, span)])
-        count = sum(count_characters(text[slice(*span)]) for span in unknown)
-        segment = Segment(source, encoded, Reading(text), tuple(kept), tuple(matches), count)
+        num_unknown = sum(count_characters(text[slice(*span)]) for span in unknown)
+        segment = Segment(source, encoded, Reading(text), tuple(kept), tuple(matches), num_unknown)
         segment = self._with_reading(segment, reading) if reading.edits else segment
         return self._read_memory(segment, source.similar) if source.similar else segment
 
@@ -288,11 +288,11 @@ class Reader:
         spans = []
         for segment, direction, row in zip(segments, directions, rows, strict=True):
             reading, shift = segment.reading, len(direction.read(""))
-            own = (
+            in_text = (
                 reading.in_original((max(begin - shift, 0), max(end - shift, 0)))
                 for begin, end in row
             )
-            spans.append([stripped(segment.text, span) for span in own])
+            spans.append([stripped(segment.text, span) for span in in_text])
         return spans
 
     def output_spans(self, outputs: Sequence[Output]) -> list[list[Span]]:

@@ -101,6 +101,13 @@ class Retry(NamedTuple):
     compute: Callable[[list[Outputs], Call], list[Outputs]]
     is_optional: bool = False
 
+    def run(self, rows: list[Outputs], call: Call) -> None:
+        """Replaces the wrong outputs in the rows."""
+        indices = [index for index, row in enumerate(rows) if self.is_wrong(row)]
+        wrong = [rows[index] for index in indices]
+        for index, row in zip(indices, self.compute(wrong, call) if wrong else [], strict=True):
+            rows[index] = row
+
 
 class SegmentTranslator:
     """Computes the outputs of segments by steps, and computes the wrong ones again."""
@@ -135,13 +142,8 @@ class SegmentTranslator:
             group_call = self.steps.with_begin(call, begin)
             rows = self.steps.run(segments, group_call, on_batch)
             for retry in self.retries:
-                if retry.is_optional and not call.has_optional_retries:
-                    continue
-                indices = [index for index, row in enumerate(rows) if retry.is_wrong(row)]
-                wrong = [rows[index] for index in indices]
-                again = retry.compute(wrong, group_call) if wrong else []
-                for index, row in zip(indices, again, strict=True):
-                    rows[index] = row
+                if call.has_optional_retries or not retry.is_optional:
+                    retry.run(rows, group_call)
             return rows
 
         keys = [
@@ -164,8 +166,8 @@ class SegmentTranslator:
                 for piece in read
             ]
             rows[index] = [
-                replace(output, sentences=own)
-                for output, *own in zip(rows[index], *columns, strict=True)
+                replace(output, sentences=of_output)
+                for output, *of_output in zip(rows[index], *columns, strict=True)
             ]
         return rows
 
@@ -193,7 +195,10 @@ class SegmentTranslator:
     def _best_of_two_searches(
         self, rows: list[Outputs], call: Call, is_wrong: Callable[[Output], bool]
     ) -> list[Outputs]:
-        """Returns equally many outputs, chosen among these and those of another search."""
+        """Returns as many outputs of each segment, chosen among these and those of another search.
+
+        Outputs that are not wrong come first.
+        """
         best = []
         again = self.steps.run([row[0].segment for row in rows], call)
         for row, new in zip(rows, again, strict=True):

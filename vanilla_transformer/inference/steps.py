@@ -53,9 +53,9 @@ class Steps:
 
     def with_search(self, call: Call, search: Search) -> Call:
         """Returns a call with another search, its engine, and batches that take as much memory."""
-        size = call.batch_tokens * call.search.num_beams // search.num_beams
+        batch_tokens = max(1, call.batch_tokens * call.search.num_beams // search.num_beams)
         engine = self.engines.for_search(search)
-        return replace(call, search=search, engine=engine, batch_tokens=max(size, 1))
+        return replace(call, search=search, engine=engine, batch_tokens=batch_tokens)
 
     def run(
         self,
@@ -135,16 +135,15 @@ class Steps:
                 call.batch_tokens,
                 needed_start(call.search.settings),
             )
-        some = [outputs[index] for index in wanted]
-        in_sources = self.reader.source_spans([output.segment for output in some])
-        in_outputs = self.reader.output_spans(some)
-        columns = zip(wanted, some, in_sources, in_outputs, aligned, strict=True)
-        for index, output, in_source, in_output, row in columns:
-            links = TokenLinks(in_source, in_output, row[: len(in_output)])
+        in_sources = self.reader.source_spans([outputs[index].segment for index in wanted])
+        in_outputs = self.reader.output_spans([outputs[index] for index in wanted])
+        columns = zip(wanted, in_sources, in_outputs, aligned, strict=True)
+        for index, in_source, in_output, of_tokens in columns:
+            links = TokenLinks(in_source, in_output, of_tokens[: len(in_output)])
             linked[index] = replace(
-                output,
-                hypothesis=replace(output.hypothesis, aligned=tuple(links.aligned)),
-                links=links.edited(output.stand_in_edits),
+                outputs[index],
+                hypothesis=replace(outputs[index].hypothesis, aligned=tuple(links.aligned)),
+                links=links.edited(outputs[index].stand_in_edits),
             )
         return linked
 
@@ -194,11 +193,11 @@ def _copies(
     segment: Segment, text: str, edits: Sequence[Edit], origins: Mapping[OutputSpan, SourceSpan]
 ) -> Copies:
     """Compares the kept parts of a segment and of an edited text; edits move the `origins`."""
-    own = {moved(span, edits): origin for span, origin in origins.items()}
+    origins = {moved(span, edits): origin for span, origin in origins.items()}
     for edit, span in zip(edits, spans_after(edits), strict=True):
         if edit.in_source:
-            own[stripped(text, span)] = edit.in_source
-    return Copies.find(segment.text, segment.kept, text, segment.source.flags, own)
+            origins[stripped(text, span)] = edit.in_source
+    return Copies.find(segment.text, segment.kept, text, segment.source.flags, origins)
 
 
 def edited(output: Output, edits: Sequence[Edit]) -> Output:
@@ -220,9 +219,9 @@ def restore(output: Output) -> Output:
     if spaces := segment.reading.edits_to_restore_spaces(output.text, output.links):
         output = edited(output, spaces)
     if output.copies and not output.copies.are_right:
-        found = targets_in(output.text, segment.terms, segment.target_language)
-        terms = [match.span for match in found]
-        edits = edits_to_restore(output.copies, output.links, terms)
+        terms = targets_in(output.text, segment.terms, segment.target_language)
+        spans = [term.span for term in terms]
+        edits = edits_to_restore(output.copies, output.links, spans)
         output = edited(output, edits)
     if output.copies:
         kept = output.copies.in_output
