@@ -26,7 +26,7 @@ _NEEDED = {
     "simcut_cutoff": "simcut_alpha",
     "guided_alignment_weight": "guided_alignment",
 }
-"""For each of some options, the one without which it has no effect."""
+"""The option without which another one has no effect, by the name of the latter."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,11 @@ class RunArguments:
         """
         # Before the data are known, the chosen defaults are checked, but not recorded.
         chosen = choose_before_data(given) if defaults is None else defaults
-        others = {"given": given, "command": tuple(command), "recipe": recipe}
-        return make_options(cls, {**chosen, **given, **others, "defaults": defaults or {}})
+        origin = {"given": given, "command": tuple(command), "recipe": recipe}
+        return make_options(cls, {**chosen, **given, **origin, "defaults": defaults or {}})
 
     def __post_init__(self) -> None:
-        metrics, metric = self.model.metrics, self.training.metric_for_best_model
+        metrics, watched = self.model.metrics, self.training.metric_for_best_model
         # An option that overrides one of a recipe may leave others of the recipe without effect.
         in_recipe = self.recipe.names if self.recipe else set()
         refuse(
@@ -83,9 +83,9 @@ class RunArguments:
                 "`muon_learning_rate` and `muon_momentum` have no effect without `optim` muon.",
             ),
             (  # Trainer would refuse it after the first evaluation
-                metric is not None
-                and metric.removeprefix("eval_") not in (*metrics, "loss", "gen_len"),
-                f"`metric_for_best_model` {metric!r} is not computed: choose from loss, "
+                watched is not None
+                and watched.removeprefix("eval_") not in (*metrics, "loss", "gen_len"),
+                f"`metric_for_best_model` {watched!r} is not computed: choose from loss, "
                 f"{', '.join(metrics)}, or add it to `metrics`.",
             ),
             (

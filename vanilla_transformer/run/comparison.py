@@ -65,9 +65,10 @@ def compare_outputs(
     systems, streams = list(predictions.items()), reference_streams(references)
     tokenize = joint_score_tokenizer({*tokenizers})
     scores = {name: _compare_in_metric(name, systems, streams, tokenize) for name in metrics}
-    first = next(filter(lambda name: _tells_something(name, scores[name]), metrics), metrics[0])
-    options = {"effective_order": True} if first == "bleu" else {}  # for a text by itself
-    alone = {name: make_metric(first, name, **options) for name in set(tokenizers)}
+    telling = (name for name in metrics if _tells_something(name, scores[name]))
+    text_metric = next(telling, metrics[0])
+    options = {"effective_order": True} if text_metric == "bleu" else {}  # for a text by itself
+    scorers = {name: make_metric(text_metric, name, **options) for name in set(tokenizers)}
     return ModelComparison(
         models=list(predictions),
         sources=list(sources),
@@ -76,19 +77,19 @@ def compare_outputs(
         scores=scores,
         text_scores={
             name: [
-                alone[tokenizer].sentence_score(text, texts).score
+                scorers[tokenizer].sentence_score(text, texts).score
                 for text, texts, tokenizer in zip(outputs, references, tokenizers, strict=True)
             ]
             for name, outputs in predictions.items()
         },
-        text_metric=first,
+        text_metric=text_metric,
     )
 
 
 def _tells_something(metric: str, compared: MetricComparison) -> bool:
     """Returns whether some model has another score than the worst possible one."""
     worst = 100 if metric in ERROR_RATES else 0
-    return any(values[metric] != worst for values in compared.models.values())
+    return any(figures[metric] != worst for figures in compared.models.values())
 
 
 def describe_scores(scores: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -107,11 +108,11 @@ def describe_comparison(scores: Mapping[str, MetricComparison]) -> Iterator[str]
     """Yields lines for people: the scores in each metric, and the results of the tests."""
     for metric, compared in scores.items():
         yield f"{metric} ({compared.better} is better):"
-        for name, values in compared.models.items():
-            yield f"  {name}: {score_with_interval(values[metric], values['interval'])}"
+        for name, figures in compared.models.items():
+            yield f"  {name}: {score_with_interval(figures[metric], figures['interval'])}"
         for test in compared.pairs:
-            answer = "significant" if test.p_value < SIGNIFICANT else "no significant difference"
-            yield f"  {' and '.join(test.models)}: {answer} (p = {test.p_value:.3f})"
+            verdict = "significant" if test.p_value < SIGNIFICANT else "no significant difference"
+            yield f"  {' and '.join(test.models)}: {verdict} (p = {test.p_value:.3f})"
 
 
 def score_with_interval(score: float | None, ends: Sequence[float | None]) -> str:
@@ -127,29 +128,29 @@ def _compare_in_metric(
     resamples = number_of_resamples(len(streams[0]))
     models, pairs, signature = dict[str, dict[str, Any]](), list[PairTest](), ""
     for index, (name, outputs) in enumerate(systems):
-        made = {metric: make_metric(metric, tokenize)}
-        signatures, results = PairedTest(systems[index:], made, streams, "bs", resamples)()
-        label = next(iter(signatures))
-        signature = signature or str(signatures[label])
-        baseline, *others = cast(list[Any], results[label])
-        ends = interval_ends(metric, baseline.mean, baseline.ci)
+        metrics = {metric: make_metric(metric, tokenize)}
+        signatures, results = PairedTest(systems[index:], metrics, streams, "bs", resamples)()
+        ((label, found),) = signatures.items()
+        signature = signature or str(found)
+        first, *later = cast(list[Any], results[label])
+        ends = interval_ends(metric, first.mean, first.ci)
         models[name] = {
-            metric: without_infinities(baseline.score),
+            metric: without_infinities(first.score),
             "interval": list(map(without_infinities, ends)),
         }
-        for (other, texts), result in zip(systems[index + 1 :], others, strict=True):
-            difference = without_infinities(result.score - baseline.score)
-            p_value = _p_value(result, baseline, differing=sum(map(ne, outputs, texts)))
+        for (other, other_outputs), second in zip(systems[index + 1 :], later, strict=True):
+            difference = without_infinities(second.score - first.score)
+            p_value = _p_value(first, second, num_different=sum(map(ne, outputs, other_outputs)))
             pairs.append(PairTest([name, other], difference, p_value))
     better = "lower" if metric in ERROR_RATES else "higher"
     return MetricComparison(models, pairs, signature, better)
 
 
-def _p_value(result: Any, baseline: Any, differing: int) -> float:
-    """Returns the p-value of two models, whose outputs differ for some number of texts."""
+def _p_value(first: Any, second: Any, num_different: int) -> float:
+    """Returns the p-value of two models, by their results and the number of different outputs."""
     # For equal scores sacrebleu returns the least p-value, as if chance had no part.
-    if result.score == baseline.score:
+    if second.score == first.score:
         return 1.0
     # The bootstrap of few texts hardly varies. This is the chance that one of two equal models,
     # named beforehand, is better in all texts in which they differ.
-    return max(float(result.p_value), 2.0**-differing)
+    return max(float(second.p_value), 2.0**-num_different)

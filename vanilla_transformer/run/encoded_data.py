@@ -23,11 +23,11 @@ def encode_texts(plan: RunPlan) -> DatasetDict:
     preparation, splits = plan.arguments.preparation, plan.texts.splits
     if plan.checkpoint is None:
         names = {"train": "training", "validation": "validation"}
-        learnt = {names[name]: rows for name, rows in splits.items() if name in names}
-        if unknown := check_characters(plan.texts.tokenizer, learnt):
+        read = {names[name]: rows for name, rows in splits.items() if name in names}
+        if message := check_characters(plan.texts.tokenizer, read):
             if plan.loaded.init_from is None:
-                unknown += " A larger `vocab_size` has more of them, and the kind byte_bpe each."
-            logger.info(unknown)
+                message += " A larger `vocab_size` has more of them, and the kind byte_bpe each."
+            logger.info(message)
     encoded = encode(
         splits,
         plan.texts.tokenizer,

@@ -75,20 +75,20 @@ def evaluate_model(
     references = references_of(rows)
 
     def score(indices: Sequence[int]) -> dict[str, dict[str, Any]]:
-        outputs, wanted = [predictions[n] for n in indices], [references[n] for n in indices]
+        texts, expected = [predictions[n] for n in indices], [references[n] for n in indices]
         return {
-            name: score_texts(name, outputs, wanted, with_interval=True, tokenize=tokenize)
+            name: score_texts(name, texts, expected, with_interval=True, tokenize=tokenize)
             for name in metrics
         }
 
     scores = score(range(len(rows)))
     if TWIN in rows.column_names:
-        without = [index for index, is_twin in enumerate(rows[TWIN]) if not is_twin]
-        for name, figures in score(without).items() if without else ():
-            scores[name][WITHOUT_TWINS] = {"score": figures[name], "texts": len(without)}
+        no_twins = [index for index, is_twin in enumerate(rows[TWIN]) if not is_twin]
+        for name, figures in score(no_twins).items() if no_twins else ():
+            scores[name][WITHOUT_TWINS] = {"score": figures[name], "texts": len(no_twins)}
     warn_of_copies(rows, predictions)
-    learnt = calibrate(model_name_or_path, outputs, rows) if calibrates else None
-    return Evaluation(scores, list(rows["source"]), predictions, learnt)
+    calibration = calibrate(model_name_or_path, outputs, rows) if calibrates else None
+    return Evaluation(scores, list(rows["source"]), predictions, calibration)
 
 
 def compare_models(
@@ -128,7 +128,7 @@ def compare_models(
 
 
 def _load_scored(
-    data_arguments: DataArguments, split: str, metrics: Sequence[str], chosen: str | None
+    data_arguments: DataArguments, split: str, metrics: Sequence[str], bleu_tokenize: str | None
 ) -> tuple[Dataset, list[str]]:
     """Returns a split and sacrebleu's tokenizer for each text."""
     data = load_parallel_data(data_arguments).splits
@@ -136,7 +136,7 @@ def _load_scored(
         raise ValueError(f"`split` {split!r} is not in the data: choose from {sorted(data)}.")
     if "train" in data and split != "train":
         data[split] = mark_twins(data[split], data["train"], data_arguments.tags, split)
-    return data[split], choose_score_tokenizers(data[split], metrics, chosen)
+    return data[split], choose_score_tokenizers(data[split], metrics, bleu_tokenize)
 
 
 def _translate(
@@ -154,13 +154,13 @@ def _translate(
     """Loads a model, and translates the sources of rows, as `evaluate_model` describes."""
     limit = data_arguments.max_source_length
     translator = Translator.from_pretrained(model, engine, device, compute_type, limit)
-    begins = {source.partition(" ")[0] for source in rows["source"]}
-    asked = sorted(begins & {*data_arguments.tags} - {*tags})
-    check_added_tokens(translator.tokenizer, asked, model)
+    first_words = {source.partition(" ")[0] for source in rows["source"]}
+    needed_tags = sorted(first_words & {*data_arguments.tags} - {*tags})
+    check_added_tokens(translator.tokenizer, needed_tags, model)
     languages = languages_of_rows(rows)
     texts = _without_unknown_tags(translator.tokenizer, rows["source"], languages, tags)
-    sources, of_sources, of_targets = map(list, zip(*texts, strict=True))
-    request = TranslateOptions.of(src_lang=of_sources, tgt_lang=of_targets, **options)
+    sources, src_lang, tgt_lang = map(list, zip(*texts, strict=True))
+    request = TranslateOptions.of(src_lang=src_lang, tgt_lang=tgt_lang, **options)
     direction, *_ = translator.directions(len(sources), request)
     if None in languages[0]:  # data that name both languages are compared where they are loaded
         of_model = known_tag(direction.source), known_tag(direction.target)
@@ -189,12 +189,12 @@ def _without_unknown_tags(
 
 def warn_of_copies(rows: Dataset, outputs: Sequence[str], split: str = "") -> None:
     """Warns of outputs that are no better than the sources themselves."""
-    own, copied = (
+    translated, copied = (
         score_texts("chrf", texts, references_of(rows))["chrf"]
         for texts in (outputs, list(rows["source"]))
     )
-    if own <= copied:
+    if translated <= copied:
         logger.warning(
-            f"The {split}outputs are no better than the unchanged sources (chrF {own:.1f}, and "
-            f"{copied:.1f} of the sources). Train longer, or on more pairs."
+            f"The {split}outputs are no better than the unchanged sources (chrF {translated:.1f}, "
+            f"and {copied:.1f} of the sources). Train longer, or on more pairs."
         )

@@ -56,14 +56,14 @@ def describe_expectation(
     spelt = target_language and closest_tag(
         target_language, {row.target_language for row in REACHED}
     )
-    own = [row for row in REACHED if row.target_language == spelt]
+    of_language = [row for row in REACHED if row.target_language == spelt]
 
     def distance(row: Reached) -> float:
         return sum(abs(log(ratio)) for ratio in (pairs / row.pairs, epochs / row.epochs))
 
     near = [
         row
-        for row in own or REACHED
+        for row in of_language or REACHED
         if 1 / _EPOCHS_APART <= epochs / row.epochs <= _EPOCHS_APART
         and 1 / _PAIRS_APART <= pairs / row.pairs <= _PAIRS_APART
         and 1 / _WIDTHS_APART <= d_model / row.d_model <= _WIDTHS_APART

@@ -11,6 +11,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.batches.mixing import Mixture
 from vanilla_transformer.columns import with_languages
+from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.corpus_reports import CorpusReport
 from vanilla_transformer.data.file_formats import add_links
@@ -75,7 +76,7 @@ def _load_data(
         init_from = str(directory.checkpoint.path)
     if init_from is not None:
         check_model_directory(init_from)
-    found = _load_splits(arguments, data, init_from)
+    found = _load_splits(arguments, _data_options(arguments, init_from), data)
     splits = found.splits
     if "train" not in splits or arguments.given.get("do_train") is False:
         raise ValueError(
@@ -86,7 +87,8 @@ def _load_data(
     sample = tokenizer_sample(splits["train"], arguments.preparation.tokenizer_sample)
     _warn_of_known_pairs(sample, splits)
     wanted = {"validation": training.do_eval, "test": training.do_predict}
-    splits = DatasetDict({n: rows for n, rows in splits.items() if wanted.get(n) is not False})
+    used = [name for name in splits if wanted.get(name) is not False]
+    splits = DatasetDict({name: splits[name] for name in used})
     facts = RunFacts.of(
         pairs=len(splits["train"]),
         characters=_count_alphabet(sample),
@@ -120,16 +122,22 @@ def _files_of(arguments: RunArguments) -> list[str]:
     return [str(path) for path in inputs if isinstance(path, str | PathLike)]
 
 
+def _data_options(arguments: RunArguments, init_from: str | None) -> DataArguments:
+    """Returns the options of the data, without `case_augment` where it has no effect."""
+    options, saved = arguments.data, arguments.tokenizer.tokenizer_name_or_path or init_from
+    if options.case_augment is None:
+        return options
+    if arguments.tokenizer.lowercase if saved is None else not keeps_case(saved):
+        logger.warning("`case_augment` adds nothing: the vocabulary lower-cases sources.")
+        return replace(options, case_augment=None)
+    return options
+
+
 def _load_splits(
-    arguments: RunArguments, data: DatasetDict | None, init_from: str | None
+    arguments: RunArguments, options: DataArguments, data: DatasetDict | None
 ) -> ParallelData:
     """Loads the splits unless a program passes them; adds word links and cased copies."""
-    options, links = arguments.data, arguments.training.guided_alignment
-    if options.case_augment is not None:
-        saved = arguments.tokenizer.tokenizer_name_or_path or init_from
-        if arguments.tokenizer.lowercase if saved is None else not keeps_case(saved):
-            logger.warning("`case_augment` adds nothing: the vocabulary lower-cases sources.")
-            options = replace(options, case_augment=None)
+    links = arguments.training.guided_alignment
     if options.terms and links is not None:
         raise ValueError(
             f"`terms` moves the words that the links in {links!r} number: leave one of them out."

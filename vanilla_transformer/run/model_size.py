@@ -18,7 +18,7 @@ _BYTES_OF_TOKEN, _BYTES_OF_THE_REST = 66, 43_000
 Measured on the 10,000 subwords of the model of the repository.
 """
 _SPECIAL_TOKENS = 32  # the largest number of them, with the stand-ins of placeholders
-_STEP = 32  # by which the width falls: the size of a head
+_WIDTH_STEP = 32  # the size of a head
 
 
 def bytes_in_8_bits(model: Any) -> int:
@@ -44,7 +44,7 @@ def narrow_to_size(facts: RunFacts, arguments: RunArguments) -> RunFacts:
     while (width := facts.sizes.d_model) > 0:
         if bytes_in_8_bits(_untrained_model(facts, arguments)) <= limit:
             return facts
-        facts = facts.narrowed(width - _STEP)
+        facts = facts.narrowed(width - _WIDTH_STEP)
     raise ValueError(
         f"`size` {limit:,} is too small for {facts.characters:,} different characters and the "
         "sizes that are given."
@@ -60,7 +60,7 @@ def _untrained_model(facts: RunFacts, arguments: RunArguments) -> Any:
     )
     is_of_characters = options.get("tokenizer_kind") == "char"
     usual = facts.characters if is_of_characters else arguments.tokenizer.vocab_size
-    tokens = options.get("vocab_size", usual) + _SPECIAL_TOKENS
-    config = VanillaTransformerConfig(vocab_size=tokens, **fields)
+    vocab_size = options.get("vocab_size", usual) + _SPECIAL_TOKENS
+    config = VanillaTransformerConfig(vocab_size=vocab_size, **fields)
     with torch.device("meta"):
         return VanillaTransformerForConditionalGeneration(config)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 from accelerate.utils import gather_object
 from torch import distributed
@@ -19,7 +19,7 @@ _ENDED = (
 
 
 def compute_on_main_process(
-    training: TrainingArguments, compute: Callable[..., T], *arguments: Any
+    training: TrainingArguments, compute: Callable[..., T], *arguments: object
 ) -> T:
     """Computes a value in the main process of each machine; the others wait, and get a copy.
 
@@ -39,16 +39,16 @@ def compute_on_main_process(
             )
             for first in sorted({*mains})
         }
-    box: list[Any] = [False, None]  # whether the work is done, and its value
+    shared: list[tuple[T] | None] = [None]  # the value in a tuple; None: the work has failed
     try:
         if training.process_index == main:
-            box = [True, compute(*arguments)]
+            shared = [(compute(*arguments),)]
     finally:  # also after an error, or the others would wait for ever
         with _ended_processes():
-            distributed.broadcast_object_list(box, main, groups[main])
-    if not box[0]:
+            distributed.broadcast_object_list(shared, main, groups[main])
+    if shared[0] is None:
         raise OSError(_ENDED)
-    return cast(T, box[1])
+    return shared[0][0]
 
 
 @contextmanager

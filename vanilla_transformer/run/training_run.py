@@ -93,24 +93,23 @@ def run(
     began = monotonic() if began is None else began
     with locked_directory(Path(str(training.output_dir)), training.process_index == 0):
         arguments, loaded = load_data(arguments, data)
-        minutes, scores_until = arguments.model.minutes, None
-        added = list(callbacks)
+        minutes, scores_until, callbacks = arguments.model.minutes, None, list(callbacks)
         if minutes is not None:
             deadline = Deadline()  # a resumed run ends as it was planned
             if loaded.directory.checkpoint is None:
                 arguments, deadline = fit_minutes(arguments, loaded, began)
             scores_until = began + _SHARE_OF_MINUTES * 60 * minutes
-            added.append(deadline)
+            callbacks.append(deadline)
         plan = make_plan(arguments, loaded)
         made = Assembly.of(plan)
-        for callback in added:
+        for callback in callbacks:
             made.trainer.add_callback(callback)
         logger.info(_describe_data(plan, made.encoded, made.trainer.model))
         for report in loaded.reports:
             logger.log(INFO if report.tells_something else DEBUG, report.describe())
         if "validation" not in loaded.splits:
             logger.info("No validation data: nothing is scored, and the last step is kept.")
-        training_run = _Run(made, scores_until)
+        training_run = _TrainingRun(made, scores_until)
         return training_run.figures_if_finished() or training_run.train_and_score()
 
 
@@ -129,8 +128,8 @@ def _describe_data(plan: RunPlan, encoded: DatasetDict, model: Any) -> str:
     )
 
 
-class _Run:
-    """Carries out a run.
+class _TrainingRun:
+    """Trains, saves and scores the model of an assembled run.
 
     Args:
         scores_until: The end of the scores, in seconds of `monotonic()`. None: all are computed.
@@ -211,15 +210,15 @@ class _Run:
         """Returns the figures with the scores of the validation and the test split added."""
         for split, count in self._sizes_of_samples().items():
             prefix, size = PREFIXES[split], len(self.plan.texts.splits[split])
-            rows, scored, own = self.made.score(split, count)
-            own.pop("epoch", None)
-            own[f"{prefix}_samples"] = len(rows)
+            rows, scored, of_split = self.made.score(split, count)
+            of_split.pop("epoch", None)
+            of_split[f"{prefix}_samples"] = len(rows)
             of_all = ""
             if len(rows) < size:
                 of_all = f" (a sample of {len(rows):,} of {size:,} texts, for want of time)"
-            in_words = describe_figures(own, f"{prefix}_")
+            in_words = describe_figures(of_split, f"{prefix}_")
             logger.info(f"{split.capitalize()}{of_all}: {in_words}.")
-            figures = {**figures, **own}
+            figures = {**figures, **of_split}
             self._save_figures(figures)  # after each split, so that a kill loses no score
             if scored is not None:
                 self._judge_outputs(split, rows, scored)

@@ -80,8 +80,8 @@ class ScoredTexts:
     def _score(self, trainer: TokenBudgetSeq2SeqTrainer, scorer: GenerationMetrics) -> Scored:
         """Scores the model of a training; each process translates a share with its whole model."""
         rank, world, count = trainer.args.process_index, trainer.args.world_size, len(self.rows)
-        done = self.select(range(rank, count, world))._translate(trainer)
-        shares = gather_object([done]) if world > 1 else [done]  # in the order of the processes
+        share = self.select(range(rank, count, world))._translate(trainer)
+        shares = gather_object([share]) if world > 1 else [share]  # in the order of the processes
         outputs = [shares[index % world][index // world] for index in range(count)]
         special = set(scorer.tokenizer.all_special_tokens)
         lengths = [sum(token not in special for token in output.tokens) for output in outputs]
@@ -109,18 +109,18 @@ class ScoredTexts:
         job = translator.plan(list(self.rows["source"]), request)
         lengths = token_lengths(self.encoded, "labels").tolist()
         jobs = _in_order(job) if is_over else _by_length(job, lengths)
-        done: dict[int, Translation] = {}
-        shows = trainer.is_world_process_zero() and not trainer.args.disable_tqdm
-        shows = shows and (shows_bars() or logger.isEnabledFor(INFO))
+        outputs: dict[int, Translation] = {}
+        is_shown = trainer.is_world_process_zero() and not trainer.args.disable_tqdm
+        is_shown = is_shown and (shows_bars() or logger.isEnabledFor(INFO))
         with (
             _without_mixed_precision(trainer),
-            Progress(len(self.rows), "texts", work="Scoring", shown=shows) as progress,
+            Progress(len(self.rows), "texts", work="Scoring", shown=is_shown) as progress,
         ):
             for part, indices in jobs:
-                rows = translator.run(part, lambda count: progress.update(len(done) + count))
-                done.update((index, row[0]) for index, row in zip(indices, rows, strict=True))
-                progress.update(len(done))
-        return done
+                rows = translator.run(part, lambda count: progress.update(len(outputs) + count))
+                outputs.update((index, row[0]) for index, row in zip(indices, rows, strict=True))
+                progress.update(len(outputs))
+        return outputs
 
 
 def _in_order(job: Job) -> Iterator[tuple[Job, Sequence[int]]]:
