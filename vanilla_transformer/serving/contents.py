@@ -32,8 +32,8 @@ from vanilla_transformer.serving.service import Service
 from vanilla_transformer.text.memory import Memory
 
 Item = TypeVar("Item", bound=str | Document)
-Row = dict[str, Any]
-"""The answer to an item."""
+Reply = dict[str, Any]
+"""The fields of the answer to an item."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class Contents(ABC, Generic[Item, Planned]):
         """Plans all items as one job."""
 
     @abstractmethod
-    def describe(self, answer: Answer[Planned] | None) -> list[Row]:
+    def describe(self, answer: Answer[Planned] | None) -> list[Reply]:
         """Returns the answer to each item. None: no model has answered; the items come back."""
 
     async def translate(
         self, request: Request, service: Service, source: str, target: str
-    ) -> list[tuple[Row, Detected | None]]:
+    ) -> list[tuple[Reply, Detected | None]]:
         """Asks a model for each direction; returns the answer to each item, with its language.
 
         Args:
@@ -76,7 +76,7 @@ class Contents(ABC, Generic[Item, Planned]):
         groups: dict[ServedDirection | None, list[int]] = {}
         for index, (direction, _) in enumerate(found):
             groups.setdefault(direction, []).append(index)
-        rows: dict[int, Row] = {}
+        replies: dict[int, Reply] = {}
         for direction, indices in groups.items():
             items, answer = [self.items[index] for index in indices], None
             part = replace(self, items=items, direction=direction)
@@ -84,16 +84,16 @@ class Contents(ABC, Generic[Item, Planned]):
                 answer = await service.answer(request, direction, part.plan, part.options)
             described = await asyncio.to_thread(part.describe, answer)
             if direction and direction.pivot:
-                described = [row | {"pivot": direction.pivot} for row in described]
-            rows |= zip(indices, described, strict=True)
-        return [(rows[index], language) for index, (_, language) in enumerate(found)]
+                described = [reply | {"pivot": direction.pivot} for reply in described]
+            replies |= zip(indices, described, strict=True)
+        return [(replies[index], language) for index, (_, language) in enumerate(found)]
 
-    def _row(self, outputs: Sequence[str], is_complete: bool) -> Row:
+    def _reply(self, outputs: Sequence[str], is_complete: bool) -> Reply:
         """Returns the fields that answers to texts and to pages share."""
-        row: Row = {"translatedText": outputs[0]}
+        reply: Reply = {"translatedText": outputs[0]}
         if self.num_outputs > 1:
-            row["alternatives"] = [text for text in dict.fromkeys(outputs) if text != outputs[0]]
-        return row if is_complete else row | {"cutOff": True}
+            reply["alternatives"] = [text for text in dict.fromkeys(outputs) if text != outputs[0]]
+        return reply if is_complete else reply | {"cutOff": True}
 
 
 @dataclass(frozen=True)
@@ -108,21 +108,21 @@ class PlainTexts(Contents[str, Job]):
         """As for `Contents`."""
         return translator.plan(self.items, options, memories)
 
-    def describe(self, answer: Answer[Job] | None) -> list[Row]:
+    def describe(self, answer: Answer[Job] | None) -> list[Reply]:
         """As for `Contents`, with the details that the request names."""
         rows = answer.rows if answer else [[Translation(text)] for text in self.items]
         return list(map(self._describe, rows))
 
-    def _describe(self, outputs: Sequence[Translation]) -> Row:
+    def _describe(self, outputs: Sequence[Translation]) -> Reply:
         best = outputs[0]
-        row = self._row([output.text for output in outputs], best.is_complete)
+        reply = self._reply([output.text for output in outputs], best.is_complete)
         if self.options.marks:
-            row["marks"] = [mark._asdict() for mark in best.marks]
+            reply["marks"] = [mark._asdict() for mark in best.marks]
         if self.options.scores:
-            row["quality"], row["doubts"] = best.quality, best.doubts
+            reply["quality"], reply["doubts"] = best.quality, best.doubts
         if self.tells_memory:
-            row["fromMemory"] = best.from_memory and asdict(best.from_memory)
-        return row
+            reply["fromMemory"] = best.from_memory and asdict(best.from_memory)
+        return reply
 
 
 @dataclass(frozen=True)
@@ -141,23 +141,23 @@ class Pages(Contents[FileTemplate, MarkedJob]):
         rows = [row for page in self.items for row in page.texts]
         return plan_marked(translator, rows, options, memories)
 
-    def describe(self, answer: Answer[MarkedJob] | None) -> list[Row]:
+    def describe(self, answer: Answer[MarkedJob] | None) -> list[Reply]:
         """As for `Contents`. A page is cut off if one of its texts is."""
         if answer is None:
             unchanged = [page.join([None] * len(page.texts)) for page in self.items]
-            return [self._row([page], is_complete=True) for page in unchanged]
-        rows, rows_of_pages, begin = answer.rows, [], 0
-        written = [
-            answer.planned.place_tags([outputs[rank] for outputs in rows])
+            return [self._reply([page], is_complete=True) for page in unchanged]
+        replies, begin = [], 0
+        with_tags = [
+            answer.planned.place_tags([outputs[rank] for outputs in answer.rows])
             for rank in range(self.num_outputs)
         ]
         for page in self.items:
             end = begin + len(page.texts)
-            is_complete = all(outputs[0].is_complete for outputs in rows[begin:end])
-            pages = [page.join(texts[begin:end]) for texts in written]
-            rows_of_pages.append(self._row(pages, is_complete))
+            is_complete = all(outputs[0].is_complete for outputs in answer.rows[begin:end])
+            pages = [page.join(texts[begin:end]) for texts in with_tags]
+            replies.append(self._reply(pages, is_complete))
             begin = end
-        return rows_of_pages
+        return replies
 
 
 @dataclass(frozen=True)
@@ -191,20 +191,20 @@ class File(Contents[MessageDocument, MarkedJob]):
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from error
 
-    def describe(self, answer: Answer[MarkedJob] | None) -> list[Row]:
+    def describe(self, answer: Answer[MarkedJob] | None) -> list[Reply]:
         """As for `Contents`: the translated file, and the numbers of its texts."""
         (document,) = self.items
-        row: Row = {"content": self.content, "texts": len(document.texts)}
+        reply: Reply = {"content": self.content, "texts": len(document.texts)}
         if answer:
             best = [outputs[0] for outputs in answer.rows]
             translated = write_document(document, answer.planned, best)
             written = list(filter(None, translated.written))
-            row["content"] = translated.content
-            row["fromMemory"] = sum(text.is_known for text in written)
-            row["doubtful"] = sum(text.is_doubtful for text in written)
+            reply["content"] = translated.content
+            reply["fromMemory"] = sum(text.is_known for text in written)
+            reply["doubtful"] = sum(text.is_doubtful for text in written)
             if translated.untranslated:
-                row["untranslated"] = translated.untranslated
-        return [row]
+                reply["untranslated"] = translated.untranslated
+        return [reply]
 
 
 def _text_of(item: str | Document) -> str:

@@ -78,16 +78,16 @@ async def translate(request: Request) -> JSONResponse:
         options = replace(options, marks=fields.marks, scores=fields.quality)
         contents = PlainTexts(texts, options, service.memory is not None)
     work = contents.translate(request, service, fields.source, fields.target)
-    rows = [
-        {**row, "detectedLanguage": _describe(*language)} if language else row
-        for row, language in await service.finish_in_time(request, work)
+    replies = [
+        {**reply, "detectedLanguage": _describe(*language)} if language else reply
+        for reply, language in await service.finish_in_time(request, work)
     ]
     if not isinstance(fields.q, list):
-        return JSONResponse(rows[0])
+        return JSONResponse(replies[0])
     # The answer to a list has a list for each field, as LibreTranslate's has.
-    names = dict.fromkeys(name for row in rows for name in row)
-    rows = [{"cutOff": False, **row} for row in rows]
-    return JSONResponse({name: [row.get(name) for row in rows] for name in names})
+    names = dict.fromkeys(name for reply in replies for name in reply)
+    replies = [{"cutOff": False, **reply} for reply in replies]
+    return JSONResponse({name: [reply.get(name) for reply in replies] for name in names})
 
 
 class FileFields(LenientFields):
@@ -115,11 +115,11 @@ async def translate_file(request: Request) -> JSONResponse:
     file = await asyncio.to_thread(File.read, path.name, content, options, most)
     service.check_size([text.marked.plain for text in file.items[0].texts])
     work = file.translate(request, service, fields.source, fields.target)
-    ((row, _),) = await service.finish_in_time(request, work)
-    file_id = service.files.add(row.pop("content"))
+    ((reply, _),) = await service.finish_in_time(request, work)
+    file_id = service.files.add(reply.pop("content"))
     name = quote(f"{path.stem}.{fields.target}{path.suffix}")
     address = f"{request.base_url}download_file/{file_id}/{name}"
-    return JSONResponse({"translatedFileUrl": address, **row})
+    return JSONResponse({"translatedFileUrl": address, **reply})
 
 
 @router.get(

@@ -57,8 +57,9 @@ class ServedDirection:
             [combine_translations(text.text, first, second) for second in row]
             for text, first, row in zip(job.texts, outputs, from_pivot.rows, strict=True)
         ]
-        seconds = to_pivot.seconds + from_pivot.seconds
-        return Answer(to_pivot.planned, rows, to_pivot.tokens + from_pivot.tokens, seconds)
+        num_tokens = to_pivot.num_tokens + from_pivot.num_tokens
+        seconds = to_pivot.loading_seconds + from_pivot.loading_seconds
+        return Answer(to_pivot.planned, rows, num_tokens, seconds)
 
 
 class Models:

@@ -32,8 +32,8 @@ class Answer(NamedTuple, Generic[Planned]):
 
     planned: Planned
     rows: list[list[Translation]]  # of each text, best first
-    tokens: int  # of the sources
-    seconds: float  # in which the request waited for models to be loaded
+    num_tokens: int  # of the sources
+    loading_seconds: float  # in which the request waited for models to be loaded
 
 
 def job_of(planned: Job | MarkedJob) -> Job:
@@ -95,31 +95,30 @@ class ServedModel:
         plan: Plan[Planned],
         options: TranslateOptions,
         memories: list[Memory],
-        change: Callable[[Job], Job] = lambda job: job,
+        job_to_compute: Callable[[Job], Job] = lambda planned: planned,
     ) -> Answer[Planned]:
         """Computes the outputs of a request.
 
         Args:
             plan: Plans the request for a translator, with the completed options.
-            change: Returns the job to compute, given the planned one.
+            job_to_compute: Returns the job that is computed in place of the planned one.
         """
         options, name = self.complete(options), self.entry.name
         with self._accepted_request():
             async with self._translators.use(self.entry.path) as (loaded, seconds):
                 translator = loaded.translator
                 planned = await self._prepare(plan, translator, options, memories)
-                job = change(job_of(planned))
+                job = job_to_compute(job_of(planned))
                 split = await self._prepare(translator.reader.split, job)
-                tokens = sum(map(len, split.segments))
-                check_limit(tokens, self.limits.max_tokens, "tokens")
-                characters = sum(len(text) for text, *_ in job.texts)
-                self._metrics.characters.labels(name).inc(characters)
-                self._metrics.tokens.labels(name).inc(tokens)
+                num_tokens = sum(map(len, split.segments))
+                check_limit(num_tokens, self.limits.max_tokens, "tokens")
+                self._metrics.characters.labels(name).inc(sum(len(each.text) for each in job.texts))
+                self._metrics.tokens.labels(name).inc(num_tokens)
                 with self._metrics.errors.labels(name).count_exceptions(ComputationError):
                     batcher = loaded.batcher(name, self._computation.workers, self._metrics)
                     computed = await batcher.run(split.segments, job.call)
                 rows = await run_beside(self._helpers, translator.joiner.join, job, split, computed)
-        return Answer(planned, rows, tokens, seconds)
+        return Answer(planned, rows, num_tokens, seconds)
 
     @property
     def is_full(self) -> bool:

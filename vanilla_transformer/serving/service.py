@@ -79,11 +79,11 @@ class Service:
         record = record_of(request)
         record.fields["model"] = direction.model.entry.name
         answer = await direction.compute(plan, options, memories)
-        texts = job_of(answer.planned).texts
-        characters = sum(len(text) for text, *_ in texts)
-        record.count(texts=len(texts), characters=characters, tokens=answer.tokens)
-        if answer.seconds:
-            record.count(loading=round(answer.seconds, 3))
+        texts = [each.text for each in job_of(answer.planned).texts]
+        characters = sum(map(len, texts))
+        record.count(texts=len(texts), characters=characters, tokens=answer.num_tokens)
+        if answer.loading_seconds:
+            record.count(loading=round(answer.loading_seconds, 3))
         return answer
 
     def check_size(self, texts: list[str]) -> None:
