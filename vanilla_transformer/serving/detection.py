@@ -23,8 +23,8 @@ It is chosen, not measured.
 """
 _LONGEST_SAMPLE = 2000
 """Characters that suffice to tell the language of a text."""
-_LEAST_OWN = 40
-"""A longer text of a list has a language of its own, as in LibreTranslate."""
+_LEAST_ALONE = 40
+"""A longer text of a list is detected alone, as in LibreTranslate."""
 
 
 class Detected(NamedTuple):
@@ -37,17 +37,17 @@ class Detected(NamedTuple):
 def detect_sources(texts: list[str], sources: list[str], target: str) -> list[Detected]:
     """Detects the language of each text of a list, or refuses the list (400).
 
-    A text of more than `_LEAST_OWN` characters has a language of its own. All shorter ones have one
-    together, which the long texts in known languages help to detect. The list is refused only if
+    A text of more than `_LEAST_ALONE` characters is detected alone. All shorter ones have one
+    language, which the long texts in known languages help to detect. The list is refused only if
     none of its texts is in a source language or the target language.
     """
-    own = [
-        detect_source(text, sources, target) if len(text) > _LEAST_OWN else None for text in texts
+    alone = [
+        detect_source(text, sources, target) if len(text) > _LEAST_ALONE else None for text in texts
     ]
     known = {*sources, target}
-    decided = [found for found in own if found]
-    if None in own:
-        usable = [found is None or found.code in known for found in own]
+    decided = [found for found in alone if found]
+    if None in alone:
+        usable = [found is None or found.code in known for found in alone]
         decided = [detect_source("\n".join(compress(texts, usable)), sources, target)]
     if all(found.code not in known for found in decided):
         raise RequestError(
@@ -55,7 +55,7 @@ def detect_sources(texts: list[str], sources: list[str], target: str) -> list[De
             f"The text seems to be in another language than {', '.join(sources)}, from which "
             f"{target[:35]} is offered: give `source` if it is in one of these.",
         )
-    return [found or decided[0] for found in own]
+    return [found or decided[0] for found in alone]
 
 
 def detect_source(text: str, sources: list[str], target: str) -> Detected:

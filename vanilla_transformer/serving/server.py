@@ -1,4 +1,4 @@
-"""Puts the routes together, and runs the server until a signal ends it."""
+"""The routes of status and page; the application, and the server until a signal ends it."""
 
 import asyncio
 import socket
@@ -23,6 +23,43 @@ from vanilla_transformer.serving.settings import Settings
 
 IDLE_SECONDS = 75
 """Seconds after which an idle connection is closed: more than a proxy keeps it."""
+_PAGE_FILES = {f"/{file}": file for file in web.PAGE}
+_PAGE_FILES |= {"/": web.PAGE[0], "/translator.js": "requests.js"}  # which asks this server
+
+status_routes = APIRouter(tags=["Status"])
+
+
+@status_routes.get("/health", summary="Answers as long as the process works.")
+async def health() -> JSONResponse:
+    """Answers with 200."""
+    return JSONResponse({"status": "ok"})
+
+
+@status_routes.get("/ready", summary="Answers with 200 if the server takes requests, else 503.")
+async def ready(request: Request) -> JSONResponse:
+    """Answers with the reasons why no further request should come, or with the models."""
+    models = service_of(request).models.by_name
+    if full := [f"the queue of {name} is full" for name, model in models.items() if model.is_full]:
+        return JSONResponse({"error": "; ".join(full)}, 503, {"Retry-After": "1"})
+    return JSONResponse({"status": "ready", "models": list(models)})
+
+
+@status_routes.get("/metrics", summary="Counters in Prometheus's text format.")
+async def metrics(request: Request) -> Response:
+    """Answers with the counters."""
+    service = service_of(request)
+    service.check_key(request)
+    return Response(service.metrics.render(), media_type="text/plain; version=0.0.4")
+
+
+async def _answer_page(request: Request) -> FileResponse:
+    """Answers with a file of the page for a browser."""
+    file = _PAGE_FILES[request.scope["route"].path]
+    return FileResponse(web.FOLDER / file, headers={"Cache-Control": "no-cache"})
+
+
+for path in _PAGE_FILES:
+    status_routes.get(path, include_in_schema=False)(_answer_page)
 
 
 def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
@@ -89,41 +126,3 @@ def make_app(settings: Settings, models: Models, metrics: Metrics) -> FastAPI:
             allow_headers=["Authorization", "Content-Type"],
         )
     return app
-
-
-status_routes = APIRouter(tags=["Status"])
-
-
-@status_routes.get("/health", summary="Answers as long as the process works.")
-async def health() -> JSONResponse:
-    """Answers with 200."""
-    return JSONResponse({"status": "ok"})
-
-
-@status_routes.get("/ready", summary="Answers with 200 if the server takes requests, else 503.")
-async def ready(request: Request) -> JSONResponse:
-    """Answers with the reasons why no further request should come, or with the models."""
-    models = service_of(request).models.by_name
-    if full := [f"the queue of {name} is full" for name, model in models.items() if model.is_full]:
-        return JSONResponse({"error": "; ".join(full)}, 503, {"Retry-After": "1"})
-    return JSONResponse({"status": "ready", "models": list(models)})
-
-
-@status_routes.get("/metrics", summary="Counters in Prometheus's text format.")
-async def metrics(request: Request) -> Response:
-    """Answers with the counters."""
-    service = service_of(request)
-    service.check_key(request)
-    return Response(service.metrics.render(), media_type="text/plain; version=0.0.4")
-
-
-async def _answer_page(request: Request) -> FileResponse:
-    """Answers with a file of the page for a browser."""
-    file = _PAGE_FILES[request.scope["route"].path]
-    return FileResponse(web.FOLDER / file, headers={"Cache-Control": "no-cache"})
-
-
-_PAGE_FILES = {f"/{file}": file for file in web.PAGE}
-_PAGE_FILES |= {"/": web.PAGE[0], "/translator.js": "requests.js"}  # which asks this server
-for path in _PAGE_FILES:
-    status_routes.get(path, include_in_schema=False)(_answer_page)

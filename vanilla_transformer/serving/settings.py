@@ -33,28 +33,34 @@ class ModelEntry:
 def parse_model(word: str) -> ModelEntry:
     """Reads `SOURCE-TARGET=MODEL`, `SOURCE:TARGET=MODEL` or `MODEL`.
 
-    Codes with a hyphen need the colon. A `MODEL` alone has the name of its directory. The direction
-    is this name, or the name of the directory that a link leads to, if it is a pair of codes such
-    as `en-de`. Otherwise the source is "any" and the target is the name, unless the model itself
-    names its languages.
+    A `MODEL` alone has the name of its directory. The direction is this name, or the name of the
+    directory that a link leads to, if it is a pair of codes such as `en-de`. Otherwise the source
+    is "any" and the target is the name, unless the model itself names its languages.
     """
     name, sign, path = word.partition("=")
     if not sign:
         path, names = word, [Path(os.path.abspath(word)).name, Path(word).resolve().name]
         name = next(filter(_names_two_languages, names), names[0])
-    divider = ":" if ":" in name else "-"
-    source, _, target = name.partition(divider)
-    has_two_codes = bool(_CODE.fullmatch(source) and _CODE.fullmatch(target))
     if not path or not name:
         raise ValueError(f"{word!r} names no model: write MODEL or SOURCE-TARGET=MODEL.")
-    if sign and not (has_two_codes and (divider == ":" or "-" not in target)):
+    if sign:
+        source, target = _parse_direction(name, word)
+    else:
+        source, target = name.split("-") if _names_two_languages(name) else (ANY, name)
+    return ModelEntry(path, name.replace(":", "-"), source, target)
+
+
+def _parse_direction(name: str, word: str) -> tuple[str, str]:
+    """Reads `SOURCE-TARGET` or `SOURCE:TARGET`; codes with a hyphen need the colon."""
+    divider = ":" if ":" in name else "-"
+    source, _, target = name.partition(divider)
+    are_codes = _CODE.fullmatch(source) and _CODE.fullmatch(target)
+    if not are_codes or (divider == "-" and "-" in target):
         raise ValueError(
             f"{name!r} in {word!r} is not a direction: write two language codes, such as en-de, or "
             "en:pt-BR where a code holds a hyphen."
         )
-    if not sign and not _names_two_languages(name):
-        source, target = ANY, name
-    return ModelEntry(path, name.replace(":", "-"), source, target)
+    return source, target
 
 
 def _names_two_languages(name: str) -> bool:
