@@ -162,10 +162,7 @@ class _Whole:
         self.in_source += [_shifted(span, source_end) for span in links.in_source]
         self.in_output += [_shifted(span, text_end) for span in links.in_output]
         self.marks += [Mark(*_shifted(span, text_end), "kept") for span in kept]
-        self.pairs += [
-            (_shifted(in_source, source_end), _shifted(in_output, text_end))
-            for in_source, in_output in pairs
-        ]
+        self.pairs += [(_shifted(a, source_end), _shifted(b, text_end)) for a, b in pairs]
         self.source, self.output = self.source + source, self.output + text
 
     @property

@@ -17,11 +17,9 @@ from vanilla_transformer.inference.translator import Translator
 
 def job_to_pivot(job: Job) -> Job:
     """Returns a job without the translations of memories, which are not in its target language."""
-    texts = [
-        text._replace(former=text.former and text.former._replace(is_read=False))
-        for text in job.texts
-    ]
-    return replace(job, texts=texts)
+    unread = [text.former and text.former._replace(is_read=False) for text in job.texts]
+    pairs = zip(job.texts, unread, strict=True)
+    return replace(job, texts=[text._replace(former=former) for text, former in pairs])
 
 
 def plan_from_pivot(

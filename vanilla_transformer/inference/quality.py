@@ -93,10 +93,7 @@ class _Regression:
 
     @classmethod
     def fit(cls, features: Floats, values: Floats) -> "_Regression":
-        """Fits the sum to the ranks of the chrF of outputs, and the map to their chrF.
-
-        The shapes are (outputs, features) and (outputs,).
-        """
+        """Fits the sum to the ranks of values, (outputs,), and the map to the values."""
         ranks = (_mean_ranks(values) / len(values)) ** _RANK_EXPONENT
         weights, constant = _ridge_regression(features, ranks)
         order = np.argsort(features @ weights, kind="stable")

@@ -195,10 +195,7 @@ class SegmentTranslator:
     def _best_of_two_searches(
         self, rows: list[Outputs], call: Call, is_wrong: Callable[[Output], bool]
     ) -> list[Outputs]:
-        """Returns as many outputs of each segment, chosen among these and those of another search.
-
-        Outputs that are not wrong come first.
-        """
+        """Returns as many outputs, the wrong ones last, of these and of those of another search."""
         best = []
         again = self.steps.run([row[0].segment for row in rows], call)
         for row, new in zip(rows, again, strict=True):
