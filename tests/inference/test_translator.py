@@ -16,7 +16,7 @@ from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.files.loading import load_model
 from vanilla_transformer.inference import segment_translator
 from vanilla_transformer.inference.constrained import search_with_terms
-from vanilla_transformer.inference.engine import Hypothesis, usual_batch_tokens
+from vanilla_transformer.inference.engine import Hypothesis
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import least_risk, metric_by_name
 from vanilla_transformer.inference.segments import Output
@@ -622,13 +622,14 @@ def test_wrong_texts_and_engines_are_refused(trained, engines):
         Translator.from_pretrained(str(trained), "ctranslate2", "cpu", compute_type="int3")
 
 
-def test_batches_have_the_size_of_the_device_or_of_the_option(engines):
+def test_batches_have_the_size_of_the_device_or_of_the_option(engines, monkeypatch):
     for translator in engines.values():
         assert translator.call_of(TranslateOptions()).batch_tokens == 1024
         assert translator.call_of(TranslateOptions(batch_tokens=77)).batch_tokens == 77
         call = translator.call_of(TranslateOptions(batch_tokens=4))
         assert translator.steps.with_search(call, call.search.with_outputs(32)).batch_tokens == 1
-    assert (usual_batch_tokens("cpu"), usual_batch_tokens("cuda")) == (1024, 4096)
+        monkeypatch.setattr(type(translator.engine), "device_type", "cuda")
+        assert translator.engine.batch_tokens == 4096
 
 
 def test_a_translator_shows_its_engine_and_languages():

@@ -41,10 +41,10 @@ class WordJoins(NamedTuple):
     continues: torch.Tensor
 
     @classmethod
-    def find(cls, tokenizer: Any, size: int) -> "WordJoins":
-        """Finds the pairs of target ids below a size, by the texts that pairs decode to."""
-        joins = cls(torch.zeros(size, dtype=torch.bool), torch.zeros(size, dtype=torch.bool))
-        ids = [index for index in vocabulary_of(tokenizer, "target").values() if index < size]
+    def find(cls, tokenizer: Any, vocab: int) -> "WordJoins":
+        """Finds the pairs of target ids below `vocab`, by the texts that pairs decode to."""
+        joins = cls(torch.zeros(vocab, dtype=torch.bool), torch.zeros(vocab, dtype=torch.bool))
+        ids = [index for index in vocabulary_of(tokenizer, "target").values() if index < vocab]
         words = filter(str.isalpha, tokenizer.batch_decode([[index] for index in ids]))
         # Unless all tokens are words, twice the longest one is several tokens of one word.
         long_word = 2 * max(words, key=len, default="")
@@ -55,9 +55,9 @@ class WordJoins(NamedTuple):
         before, after = map(len, tokenizer.batch_decode([[left], [right]]))
         with_right = tokenizer.batch_decode([[index, right] for index in ids])
         with_left = tokenizer.batch_decode([[left, index] for index in ids])
-        for index, text, other in zip(ids, with_right, with_left, strict=True):
-            joins.can_be_continued[index] = _divides_word(text, len(text) - after)
-            joins.continues[index] = _divides_word(other, before)
+        for index, continued, continuing in zip(ids, with_right, with_left, strict=True):
+            joins.can_be_continued[index] = _divides_word(continued, len(continued) - after)
+            joins.continues[index] = _divides_word(continuing, before)
         for mask in joins:  # tokens that are not written part no words
             mask[[*{*tokenizer.all_special_ids} - {tokenizer.eos_token_id}]] = True
         return joins
@@ -68,6 +68,7 @@ class WordJoins(NamedTuple):
 
 
 def _divides_word(text: str, position: int) -> bool:
+    """Returns whether a position of a text is within a word."""
     return any(begin < position < end for begin, end in words_and_signs(text))
 
 
@@ -78,9 +79,9 @@ def ids_of_term(tokenizer: Any, term: str, language: str | None) -> TermIds | No
         text = normalize("NFC", text)
         return tuple(tokenizer(text_target=text, add_special_tokens=False)["input_ids"])
 
-    sign = ", " if words_have_spaces(language) else "\uff0c"
-    before, first = encode(sign.strip()), encode(term)
-    within = encode(sign + term)
+    comma = ", " if words_have_spaces(language) else "\uff0c"
+    before, first = encode(comma.strip()), encode(term)
+    within = encode(comma + term)
     within = within[len(before) :] if within[: len(before)] == before else first
     known = [ids for ids in (within, first) if ids and tokenizer.unk_token_id not in ids]
     if not known:
@@ -172,8 +173,12 @@ class _WantedTerms(NamedTuple):
 class _TermBeams:
     """Chooses the hypotheses that go on, by their scores and the terms that they have.
 
+    The first call of a search tells its shapes, by which `_start` makes the tensors.
+
     Attributes:
-        begin: The position at which outputs begin. 0: there has been no call yet.
+        begin: The position at which outputs begin. 0: the search has not started.
+        wanted: The terms that fit into an output.
+        ends: The tokens that end an output, (ends,).
         counts: The number of times that each hypothesis has each term, (batch, beams, terms).
     """
 
@@ -222,14 +227,15 @@ class _TermBeams:
         outputs = running_sequences[:, :, self.begin : cur_len]
         last = running_sequences[:, :, cur_len - 1]
         progress, is_whole = self._term_progress(outputs)
-        has_term = is_whole.any(-1)  # at its end, which a longer word takes back
-        prolongs = has_term.any(-1, keepdim=True) & self.joins.joined(last[..., None], slice(None))
+        ends_with_term = is_whole.any(-1)  # a longer word takes the term back
+        joins_last = self.joins.joined(last[..., None], slice(None))
+        prolongs = ends_with_term.any(-1, keepdim=True) & joins_last
         candidates = self._candidates(scores, prolongs, progress, outputs.shape[2], beams_to_keep)
         values, candidates = _sorted_once(scores, candidates)
         parents, tokens = candidates // vocab, candidates % vocab
-        counts, missing = self._counts_after(outputs, last, has_term, parents, tokens)
-        is_late = missing > self.max_length - cur_len - 2  # without room for the end
-        values += _PENALTY * ((missing > 0) & (is_late | torch.isin(tokens, self.ends)))
+        counts, missing = self._counts_after(outputs, last, ends_with_term, parents, tokens)
+        is_too_late = missing > self.max_length - cur_len - 2  # without room for the end
+        values += _PENALTY * ((missing > 0) & (is_too_late | torch.isin(tokens, self.ends)))
 
         turns = _turns(missing, values)[:, :beams_to_keep]
         self.counts = counts.take_along_dim(turns[..., None], 1)
@@ -245,7 +251,7 @@ class _TermBeams:
         self,
         outputs: torch.Tensor,
         last: torch.Tensor,
-        has_term: torch.Tensor,
+        ends_with_term: torch.Tensor,
         parents: torch.Tensor,
         tokens: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -253,13 +259,14 @@ class _TermBeams:
 
         Args:
             outputs: Of each beam so far, (batch, beams, length).
-            has_term: Whether a beam ends with a term, (batch, beams, terms).
+            last: The last token of each beam, (batch, beams).
+            ends_with_term: Whether a beam ends with a term, (batch, beams, terms).
             parents, tokens: The beam and the token of each continuation, (batch, candidates).
         """
         outputs = outputs.take_along_dim(parents[..., None], 1)
         progress, is_whole = self._term_progress(torch.cat([outputs, tokens[..., None]], -1))
         is_prolonged = self.joins.joined(last.gather(1, parents), tokens)[..., None]
-        taken_back = has_term.take_along_dim(parents[..., None], 1) & is_prolonged
+        taken_back = ends_with_term.take_along_dim(parents[..., None], 1) & is_prolonged
         counts = self.counts.take_along_dim(parents[..., None], 1) - taken_back.int()
         counts += is_whole.any(-1)
         return counts, self.wanted.missing(counts, progress)

@@ -191,16 +191,14 @@ class CTranslate2Engine(Engine):
     def _options_of(self, search: Search) -> dict[str, Any]:
         """Returns the options of CTranslate2 for a search, but for the beginning of targets."""
         settings, longest = search.settings, _longest(search)
-        forbidden = [[token] for token in self._suppressed(settings)]
-        forbidden += [ids for ids in settings.bad_words_ids or () if ids != [self.end_id]]
+        banned = [[token] for token in self._suppressed(settings)]
+        banned += [ids for ids in settings.bad_words_ids or () if ids != [self.end_id]]
         return {
             "beam_size": search.num_beams,
             "num_hypotheses": _num_hypotheses(search),
             "length_penalty": _penalty(search),
             "return_scores": _forces_end(search),
-            "suppress_sequences": [
-                [self.target_tokens[index] for index in ids] for ids in forbidden
-            ],
+            "suppress_sequences": [[self.target_tokens[index] for index in ids] for ids in banned],
             "no_repeat_ngram_size": settings.no_repeat_ngram_size or 0,
             "min_decoding_length": min(_least_tokens(settings), longest),
             "max_decoding_length": longest,

@@ -22,7 +22,6 @@ class Call:
     Requests with equal options have equal calls, so that their segments may share batches.
 
     Attributes:
-        details: The details that outputs have besides their texts.
         batch_tokens: Largest number of tokens of a batch, with padding.
         has_optional_retries: Whether outputs that repeat themselves, lack sentences or have values
             in another order are computed again. Copies of a similar text and missing terms always

@@ -21,11 +21,7 @@ from vanilla_transformer.text.word_alignment import Links
 
 
 class Joiner:
-    """Makes translations of texts from the outputs of their segments.
-
-    Args:
-        calibration: The calibration of the quality of outputs. None: it is unknown.
-    """
+    """Makes translations of texts; a `calibration` tells the quality of outputs."""
 
     def __init__(self, reader: Reader, calibration: Calibration | None) -> None:
         self.reader, self.calibration = reader, calibration

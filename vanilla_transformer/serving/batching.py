@@ -52,8 +52,7 @@ class Batcher:
         compute: Computes the outputs of segments by one call; called from several threads if
             there are several workers.
         workers: The number of threads.
-        metrics: Counts the batches.
-        model: Name of the model in the metrics.
+        metrics: Counts the batches of `model`, by its name.
     """
 
     def __init__(
@@ -76,12 +75,9 @@ class Batcher:
             thread.start()
 
     async def run(self, segments: Sequence[Sized], call: Call) -> list[Any]:
-        """Computes the segments of a request.
+        """Computes the segments of a request by a call; requests of equal calls may share a batch.
 
-        If the task of this call is cancelled, the waiting segments are dropped.
-
-        Args:
-            call: The call that computes the segments; requests of equal calls may share a batch.
+        If the task that waits is cancelled, the segments without outputs are dropped.
         """
         if not segments:
             return []

@@ -75,11 +75,7 @@ def log_event(event: str, level: int = logging.INFO, **fields: Any) -> None:
 
 
 def set_up_logs(level: str) -> None:
-    """Sends all records of this process to standard error, as JSON.
-
-    Args:
-        level: Lowest level that is shown: "debug", "info", "warning" or "error".
-    """
+    """Sends all records of this process from a level on, such as "info", to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
