@@ -96,10 +96,11 @@ class CTranslate2Engine(Engine):
     def problems(self, search: Search) -> list[str]:
         """Lists the settings of a search that CTranslate2 lacks, or takes in another way."""
         settings, is_beam = search.settings, search.num_beams > 1
-        start, forbidden = start_token_of(settings), self._forbidden_words(settings)
-        problems = _settings_without_counterpart(settings)
+        start, problems = start_token_of(settings), _settings_without_counterpart(settings)
+        special = [[start], [settings.pad_token_id], [self.end_id]]  # which change nothing
+        forbidden = [ids for ids in settings.bad_words_ids or () if ids not in special]
         if is_beam and not settings.renormalize_logits:
-            problems += self._problems_of_forbidding(settings)
+            problems += self._problems_of_forbidding(settings, forbidden)
         is_penalised = search.length_penalty or search.n_best > 1
         if is_beam and is_penalised and settings.early_stopping is not True:
             problems.append(f"`early_stopping` is {settings.early_stopping!r}")
@@ -113,13 +114,15 @@ class CTranslate2Engine(Engine):
             problems.append(f"`max_new_tokens` is {search.max_new_tokens}, above {self.positions}")
         return problems + self.token_problems(settings)
 
-    def _problems_of_forbidding(self, settings: GenerationConfig) -> list[str]:
+    def _problems_of_forbidding(
+        self, settings: GenerationConfig, words: list[list[int]]
+    ) -> list[str]:
         """Lists the settings that forbid tokens in a beam search without `renormalize_logits`.
 
         CTranslate2 forbids tokens by their logits, so that the others share their probability.
         """
         forbidding = {
-            "bad_words_ids": self._forbidden_words(settings),
+            "bad_words_ids": words,
             "min_length": _least_tokens(settings),
             "no_repeat_ngram_size": settings.no_repeat_ngram_size,
             "suppress_tokens": self._suppressed(settings),
@@ -130,26 +133,18 @@ class CTranslate2Engine(Engine):
             if value
         ]
 
-    def _forbidden_words(self, settings: GenerationConfig) -> list[list[int]]:
-        """Returns the words of `bad_words_ids`, without the special tokens that change nothing."""
-        special = [[start_token_of(settings)], [settings.pad_token_id], [self.end_id]]
-        return [ids for ids in settings.bad_words_ids or () if ids not in special]
-
     def _suppressed(self, settings: GenerationConfig) -> list[int]:
         """Returns the tokens of `suppress_tokens` that could be chosen: others change nothing."""
         return [token for token in settings.suppress_tokens or () if token in self.possible_ids]
 
     def token_problems(self, settings: GenerationConfig) -> list[str]:
         """Lists the end tokens of settings that differ from those of the config and the export."""
-        ends, forced = settings.eos_token_id, settings.forced_eos_token_id
-        differing = {}
-        if ends not in (self.end_id, [self.end_id]):
-            differing["eos_token_id"] = ends
-        if forced not in (None, self.end_id):
-            differing["forced_eos_token_id"] = forced
+        end = self.end_id
+        possible = {"eos_token_id": (end, [end]), "forced_eos_token_id": (None, end)}
         return [
-            f"`{name}` is {value}, but {self.end_id} in config.json"
-            for name, value in differing.items()
+            f"`{name}` is {getattr(settings, name)}, but {end} in config.json"
+            for name, values in possible.items()
+            if getattr(settings, name) not in values
         ]
 
     def generate(

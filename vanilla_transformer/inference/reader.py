@@ -248,6 +248,7 @@ class Reader:
             [reading.text for reading in readings],
             [segment.source.direction.target for segment in segments],
         )
+        columns = zip(segments, encoded, readings, targets, strict=True)
         return [
             Output(
                 segment,
@@ -257,9 +258,7 @@ class Reader:
                 stand_in_edits=reading.undone,
                 text=target,
             )
-            for segment, given, reading, target in zip(
-                segments, encoded, readings, targets, strict=True
-            )
+            for segment, given, reading, target in columns
         ]
 
     def encode(

@@ -65,8 +65,7 @@ def compare_outputs(
     systems, streams = list(predictions.items()), reference_streams(references)
     tokenize = joint_score_tokenizer({*tokenizers})
     scores = {name: _compare_in_metric(name, systems, streams, tokenize) for name in metrics}
-    telling = (name for name in metrics if _tells_something(name, scores[name]))
-    text_metric = next(telling, metrics[0])
+    text_metric = next((name for name in metrics if _differs(name, scores[name])), metrics[0])
     options = {"effective_order": True} if text_metric == "bleu" else {}  # for a text by itself
     scorers = {name: make_metric(text_metric, name, **options) for name in set(tokenizers)}
     return ModelComparison(
@@ -86,8 +85,8 @@ def compare_outputs(
     )
 
 
-def _tells_something(metric: str, compared: MetricComparison) -> bool:
-    """Returns whether some model has another score than the worst possible one."""
+def _differs(metric: str, compared: MetricComparison) -> bool:
+    """Returns whether the score of a model differs from the worst possible one."""
     worst = 100 if metric in ERROR_RATES else 0
     return any(figures[metric] != worst for figures in compared.models.values())
 

@@ -179,8 +179,7 @@ class PreparationArguments(_Checked):
         "same data and tokenizer options. `vanilla-transformer prepare` makes it beforehand."
     )
     num_proc: int | None = option(
-        "Processes that encode the pairs. Default: one, with a thread for each processor.",
-        ge=1,
+        "Processes that encode the pairs. Default: one, with a thread for each processor.", ge=1
     )
     tokenizer_sample: int = option(
         "Train a new tokenizer on at most this many pairs, drawn at random; the same texts give "

@@ -77,7 +77,7 @@ class RunPlan:
 
 def make_plan(arguments: RunArguments, loaded: LoadedData) -> RunPlan:
     """Makes the texts of a run as its model reads them, and decides how the run treats them."""
-    training = arguments.training
+    training, options = arguments.training, arguments.model
     texts = compute_on_main_process(training, prepare_texts, arguments, loaded)
     positions = learned_positions(texts.config)
 
@@ -85,7 +85,7 @@ def make_plan(arguments: RunArguments, loaded: LoadedData) -> RunPlan:
         return min((n for n in (limit, positions) if n is not None), default=None)
 
     search = _plan_search(training, texts.config, texts.settings)
-    attention = arguments.model.attn_implementation or default_attention(training)
+    attention = options.attn_implementation or default_attention(training)
     with torch.device("meta"):  # an impossible model fails now, not after minutes of encoding
         trial = VanillaTransformerForConditionalGeneration(deepcopy(texts.config))
         trial.set_attn_implementation(attention)
@@ -93,16 +93,14 @@ def make_plan(arguments: RunArguments, loaded: LoadedData) -> RunPlan:
         arguments=replace(arguments, training=_resolved_training(arguments, search)),
         loaded=loaded,
         checkpoint=loaded.directory.checkpoint,
-        metrics=arguments.model.metrics,
+        metrics=options.metrics,
         texts=texts,
         max_source_length=capped(arguments.data.max_source_length),
         max_target_length=capped(arguments.data.max_target_length),
         search=search,
         attention=attention,
         score_tokenizers={
-            name: choose_score_tokenizers(
-                rows, arguments.model.metrics, arguments.model.bleu_tokenize
-            )
+            name: choose_score_tokenizers(rows, options.metrics, options.bleu_tokenize)
             for name, rows in texts.splits.items()
             if name != "train"
         },

@@ -30,10 +30,7 @@ def tokenizer_sample(rows: Dataset, size: int) -> Dataset:
 
 
 def open_tokenizer(
-    named: str | None,
-    init_from: str | None,
-    added_tokens: Sequence[str],
-    wanted: Mapping[str, Any],
+    named: str | None, init_from: str | None, added_tokens: Sequence[str], wanted: Mapping[str, Any]
 ) -> Any:
     """Loads the tokenizer of a name, or else of the saved model.
 

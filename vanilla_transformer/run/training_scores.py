@@ -42,9 +42,8 @@ class ScoredTexts:
     @classmethod
     def of(cls, plan: RunPlan, encoded: DatasetDict, split: str, most: int | None = None) -> Self:
         """Returns all texts of a split, or a sample of at most `most`, which is always the same."""
-        whole = cls(
-            plan, split, plan.texts.splits[split], encoded[split], plan.score_tokenizers[split]
-        )
+        rows, tokenizers = plan.texts.splits[split], plan.score_tokenizers[split]
+        whole = cls(plan, split, rows, encoded[split], tokenizers)
         count = len(encoded[split])
         return whole.select(sorted(Random(0).sample(range(count), min(most or count, count))))
 

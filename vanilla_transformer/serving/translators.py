@@ -36,9 +36,8 @@ def load_translator(path: str, computation: Computation) -> Translator:
         num_beams=computation.num_beams,
     )
     # Without a language, and without the warning that the output is cut off.
-    translator.run(
-        translator.plan(["a"], TranslateOptions(max_new_tokens=2), directions=[Direction()])
-    )
+    job = translator.plan(["a"], TranslateOptions(max_new_tokens=2), directions=[Direction()])
+    translator.run(job)
     return translator
 
 
