@@ -38,7 +38,7 @@ def read_document(name: str, content: bytes, front_matter: Collection[str] = ())
         front_matter: The keys of Markdown's front matter whose values are translated, too.
 
     Raises:
-        ValueError: If the format is not known, or the content is not valid; it names the line.
+        ValueError: If the format is not known, or the content is not valid; it names file and line.
     """
     read = reader_of(name)
     if front_matter:

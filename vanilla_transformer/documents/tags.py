@@ -1,7 +1,7 @@
 """One lexer of tags: of HTML, of XML, and of the texts of programs and subtitles.
 
 HTML follows the standard (section "Tokenization") as far as this decides where text begins; a test
-compares a parser that passes the standard's tests. Other parsers lose where each part begins.
+compares it with a parser that passes the standard's tests. Other parsers do not tell positions.
 """
 
 import re

@@ -50,7 +50,7 @@ def without_overlaps(
 ) -> list[Item]:
     """Returns items in order, without overlaps: the longest counts, then the first given.
 
-    None of them meets one of the others.
+    None of them meets a span of `others`.
     """
     chosen, taken = list[Item](), [*others]
     for item in sorted(items, key=lambda item: span_of(item)[0] - span_of(item)[1]):

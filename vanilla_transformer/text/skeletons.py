@@ -115,7 +115,7 @@ def adapted_target(stored: Skeleton, target: str, query: Skeleton, endings: Endi
 def _adapted_parts(own: Skeleton, stored: Skeleton, query: Skeleton) -> list[str] | None:
     """Returns the parts of a target in which the parts of a query replace those of its source.
 
-    None: it has other parts than its source and the query, or one may become several others.
+    None: the target has other parts than both, or one may become any of several parts of the query.
     """
     if Counter(own.parts) == Counter(stored.parts) and len(own.parts) == len(query.parts):
         order = list(map(stored.parts.index, own.parts))

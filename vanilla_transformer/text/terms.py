@@ -218,7 +218,7 @@ def _spans(pattern: str, text: str) -> list[Span]:
 def _words_in(text: str, spans: Sequence[Span]) -> list[Span]:
     """Returns the words that parts of a text touch, in order.
 
-    Of joined characters, those within a part count; Hiragana (endings), if there is nothing else.
+    Of joined characters, only those within a part count. Hiragana count only if all words are such.
     """
     words = [
         (max(begin, first), min(end, last)) if kind == "joined" else (begin, end)
