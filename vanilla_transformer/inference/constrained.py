@@ -173,10 +173,8 @@ class _WantedTerms(NamedTuple):
 class _TermBeams:
     """Chooses the hypotheses that go on, by their scores and the terms that they have.
 
-    The first call of a search tells its shapes, by which `_start` makes the tensors.
-
     Attributes:
-        begin: The position at which outputs begin. 0: the search has not started.
+        begin: The position at which outputs begin. 0: the first call has not made the tensors.
         wanted: The terms that fit into an output.
         ends: The tokens that end an output, (ends,).
         counts: The number of times that each hypothesis has each term, (batch, beams, terms).

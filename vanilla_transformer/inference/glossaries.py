@@ -42,12 +42,11 @@ def _load(path: Path) -> Iterator[Term]:
             columns = cells
         elif any(cells):
             row = dict.fromkeys(_COLUMNS, "") | dict(zip(columns, cells, strict=False))
-            location, flags = f"{path}, line {number}", {row["case"], row["exact"]}
-            if not 2 <= len(cells) <= len(columns) or not flags <= {"", "0", "1"}:
+            source, target, case, exact = (row[name] for name in _COLUMNS)
+            location = f"{path}, line {number}"
+            if not 2 <= len(cells) <= len(columns) or not {case, exact} <= {"", "0", "1"}:
                 raise ValueError(
                     f"{location}: {line!r} must be a source, a tab and a target, and optionally "
                     "1 or 0 for `case` and `exact`."
                 )
-            yield Term(
-                row["source"], row["target"], row["case"] == "1", row["exact"] == "1", location
-            )
+            yield Term(source, target, case == "1", exact == "1", location)

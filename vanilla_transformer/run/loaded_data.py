@@ -87,8 +87,7 @@ def _load_data(
     sample = tokenizer_sample(splits["train"], arguments.preparation.tokenizer_sample)
     _warn_of_known_pairs(sample, splits)
     wanted = {"validation": training.do_eval, "test": training.do_predict}
-    used = [name for name in splits if wanted.get(name) is not False]
-    splits = DatasetDict({name: splits[name] for name in used})
+    splits = DatasetDict({name: splits[name] for name in splits if wanted.get(name) is not False})
     facts = RunFacts.of(
         pairs=len(splits["train"]),
         characters=_count_alphabet(sample),
