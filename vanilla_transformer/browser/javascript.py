@@ -89,7 +89,7 @@ def _row(pattern: patterns.Pattern) -> str:
 def references() -> Mapping[str, str]:
     """Returns the signs of HTML's references that stay as they are in a translation."""
     names = (f"&{name}" for name in html.entities.html5 if name.endswith(";"))
-    return {name: html.unescape(name) for name in names if patterns.is_sign(name, "", ())}
+    return {name: html.unescape(name) for name in names if patterns.is_symbol(name)}
 
 
 def script() -> str:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import regex
 
+from vanilla_transformer.text.edits import Span
 from vanilla_transformer.text.printf import FLAGS, SIZE
 
 # Letters of other scripts may touch a part, as in 文件%s无法保存: its own words are Latin.
@@ -42,16 +43,16 @@ def _is_counted(part: str, text: str, parts: Collection[str]) -> bool:
     return {part.rstrip("0123456789") + str(number) for number in numbers}.issubset(parts)
 
 
-def _is_no_money(part: str, text: str, parts: Collection[str]) -> bool:
+def _is_variable(part: str, text: str, parts: Collection[str]) -> bool:
     """Returns whether a part is no currency beside a number, as in `20 millions $US`."""
     sign = regex.escape(part)
     amount = rf"\d\s?(?:\p{{L}}+\.?\s){{0,2}}{sign}(?!\w)|(?<!\w){sign}\s?\d"
     return not (part[1:].isupper() and len(part) <= 4 and regex.search(amount, text))
 
 
-def is_sign(part: str, text: str, parts: Collection[str]) -> bool:
-    """Returns whether a reference stands for a symbol, not for a letter or a quotation mark."""
-    sign = html.unescape(part)
+def is_symbol(reference: str, *_: Any) -> bool:
+    """Returns whether a reference, in any place, is for a symbol, no letter or quotation mark."""
+    sign = html.unescape(reference)
     kind = unicodedata.category(sign) if len(sign) == 1 else ""
     return kind.startswith("S") or (kind == "Po" and sign not in "'\"")
 
@@ -77,8 +78,8 @@ class Pattern(NamedTuple):
     kind: str
     signs: tuple[str, ...]
     expression: str
-    examples: str
-    lookalikes: str
+    examples: str = ""
+    lookalikes: str = ""
     is_unambiguous: bool = False
     is_code: Callable[[str, str, Collection[str]], bool] | None = None
 
@@ -102,18 +103,20 @@ class Pattern(NamedTuple):
 
 
 PATTERNS: Sequence[Pattern] = (
-    Pattern("placeholder", ("<ph",), r"<ph\d>", "<ph1>", "<phone>", is_unambiguous=True),
-    Pattern(
+    Pattern(  # Tokens that stand for a kept part
+        "placeholder", ("<ph",), r"<ph\d>", examples="<ph1>", lookalikes="<ph>", is_unambiguous=True
+    ),
+    Pattern(  # Addresses of the web and of mail
         "address",
         ("://", "@", "mailto:", "www.", "tel:"),
         r"(?<![a-z0-9+.-])(?:[a-z][a-z0-9+.-]*://|mailto:|www\.(?=[\w-]+\.))"  # the beginning
         r"(?:(?!&(?:[gl]t|quot);)[!#-&(-;=?-~\p{Latin}])+(?<![.,;:!?)\]])"  # the rest, no last sign
         rf"|[{_WORD}.+-]+@[{_WORD}-]+(?:\.[{_WORD}-]+)+"  # me@a.org
         r"|(?<!\w)tel:\+?\d[\d-]*",
-        "https://a.org/b?c=d me@a.org www.example.org mailto:me@a.org",
-        "www is the web; a @ b",
+        examples="https://a.org/b?c=d me@a.org www.example.org mailto:me@a.org",
+        lookalikes="www is the web; a @ b",
     ),
-    Pattern(
+    Pattern(  # Templates: Mustache, Liquid, ERB, shortcodes
         "placeholder",
         ("{{", "{%", "<%", '="'),
         r"\{\{\{[^{}]*\}\}\}"  # {{{name}}}
@@ -123,11 +126,11 @@ PATTERNS: Sequence[Pattern] = (
         r"\s*-?\}\}"
         r"|\{%[^{}%]+%\}|(?<!%)<%[^<>%]+%>"  # {% if x %} <%= x %>
         r"|\[[a-z][\w-]*(?:\s+[\w-]+=\"[^\"\[\]]*\")+\s*/?\]",  # [shortcode name="x"]
-        "{{ x | upper }} {% if x %} <%= x %> {{count, number}}",
-        "{{GENDER:|he|she}}",
+        examples="{{ x | upper }} {% if x %} <%= x %> {{count, number}}",
+        lookalikes="{{GENDER:|he|she}}",
         is_unambiguous=True,
     ),
-    Pattern(
+    Pattern(  # Placeholders with a name: Python, Ruby, make, Windows, Vue
         "placeholder",
         ("%", "$(", "$t(", "@"),
         rf"%\({_NAME}\)[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"  # %(name)s of Python
@@ -135,11 +138,11 @@ PATTERNS: Sequence[Pattern] = (
         rf"|%[A-Z][A-Z0-9_]+%|\$\({_NAME}\)|\$t\([^()]+\)|@[A-Z][A-Z0-9_]*@"
         rf"|(?<![{_WORD}%])%(?!(?:hh?|ll?|z)[diux]%)[a-z][A-Za-z0-9_]+%(?![{_WORD}%$])"  # %name%
         rf"|(?<![{_WORD}])@(?:\.\w+)?:{_NAME}(?:\.\w+)*",  # @:a.b of Vue
-        "%(name)s %<name>s %{name} %PATH% %name% $(NAME) $t(a.b) @:a.b @NAME@",
-        "50 %(about) of them, 5 %<br>, from 5% to 10%, $(5), a@b",
+        examples="%(name)s %<name>s %{name} %PATH% %name% $(NAME) $t(a.b) @:a.b @NAME@",
+        lookalikes="50 %(about) of them, 5 %<br>, from 5% to 10%, $(5), a@b",
         is_unambiguous=True,
     ),
-    Pattern(
+    Pattern(  # Placeholders in braces: Python, C#, ICU, Java
         "placeholder",
         ("{",),
         r"[$#]\{[^{}\s<>]+\}"  # ${x} #{x}
@@ -150,19 +153,19 @@ PATTERNS: Sequence[Pattern] = (
         r"|,\s*(?:number|date|time|spellout|ordinal|duration)(?:,[^{}]*)?"  # a type of ICU
         r"|,\s*choice,(?:[^{}]|\{[^{}]*\})*)?\}(?!\})"  # a choice of Java
         r"|'[{}]+'",
-        "{0} {name!r:>10} {0:#,##0.00} {d, date, short} {0, choice, 0#no|1<{0}} {a:{b}} ${x} '{'",
-        "{a, b}, {see above}",
+        examples="{0} {name!r:>10} {0:#,##0.00} {d, date} {0, choice, 0#no|1<{0}} {a:{b}} ${x} '{'",
+        lookalikes="{a, b}, {see above}",
         is_unambiguous=True,
     ),
-    Pattern(
+    Pattern(  # Dates of strftime: two directives or more
         "code",
         ("%",),
         rf"(?<!\d\s?)(?=(?:[:-]?%{_DATE})*[:-]?%[-_]?[^{_CONVERSIONS}])"  # one is not of printf
         rf"%{_DATE}(?:[:-]%{_DATE})+(?![{_WORD}])",
-        "%H:%M:%S %Y-%m-%d",
-        "from 5%-10%",
+        examples="%H:%M:%S %Y-%m-%d",
+        lookalikes="from 5%-10%",
     ),
-    Pattern(
+    Pattern(  # Placeholders of printf
         "placeholder",
         ("%",),
         rf"{_NAMED}|(?<!%)%%(?:\d+\$)?[sd]"
@@ -172,61 +175,63 @@ PATTERNS: Sequence[Pattern] = (
         rf"|(?<!\d\s?%){FLAGS}(?:{SIZE}s(?=\p{{Latin}})"  # %s before a word
         rf"|[du](?=\p{{Latin}}{{1,3}}(?![{_WORD}]))))"  # %d before a unit: %dpx
         r"(?:\s?%%)?|(?<!%)%%(?!%)",
-        "%s %1$d %.1f%% %'d %*d %dpx 50%% %2$#@files@",
-        "100 % der, 5% discount, %50i, %12e kadar",
+        examples="%s %1$d %.1f%% %'d %*d %dpx 50%% %2$#@files@",
+        lookalikes="100 % der, 5% discount, %50i, %12e kadar",
         is_unambiguous=True,
     ),
-    Pattern(
+    Pattern(  # Numbered placeholders of Qt
         "placeholder",
         ("%",),
         rf"%L?[1-9]\d?(?![{_WORD}]|[.,]\d)(?<!\d%\d{{1,2}})",
-        "%1 of %2",
-        "%50 indirim",
+        examples="%1 of %2",
+        lookalikes="%50 indirim",
         is_code=_is_counted,
     ),
-    Pattern(
+    Pattern(  # Numbered placeholders with a dollar sign
         "placeholder",
         ("$",),
         rf"(?<![\p{{Latin}}_])\$[1-9](?![{_WORD}]|[.,]\d)",
-        "$1 by $2",
-        "It costs $5.",
+        examples="$1 by $2",
+        lookalikes="It costs $5.",
         is_code=_is_counted,
     ),
-    Pattern(
+    Pattern(  # Variables of a shell, of PHP and of Perl
         "placeholder",
         ("$",),
         rf"(?<![\p{{Latin}}_])\${_NAME}(?:\.{_NAME})*(?:\$(?!\w))?",
-        "$name $NAME$",
-        "100 $CAN, US$ 5, CAN$100",
-        is_code=_is_no_money,
+        examples="$name $NAME$",
+        lookalikes="100 $CAN, US$ 5, CAN$100",
+        is_code=_is_variable,
     ),
-    Pattern("code", ("%",), rf"(?<!\d\s?)%{_DATE}(?![{_WORD}])", "%B %Y", "5 %A, 100 %M"),
-    Pattern(
+    Pattern(  # One directive of strftime
+        "code", ("%",), rf"(?<!\d\s?)%{_DATE}(?![{_WORD}])", examples="%B %Y", lookalikes="100 %M"
+    ),
+    Pattern(  # References of HTML to a symbol
         "code",
         ("&",),
         r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});",
-        "&amp; &#8230;",
-        "R&D; rock&roll; caf&eacute;",
-        is_code=is_sign,
+        examples="&amp; &#8230;",
+        lookalikes="R&D; rock&roll; caf&eacute;",
+        is_code=is_symbol,
     ),
-    Pattern(
+    Pattern(  # Colours, hexadecimal numbers, and names such as __init__
         "code",
         ("#", "0x", "0X", "__"),
         r"(?<![\w&])#(?:(?=[a-fA-F]*\d|[fF]{6})(?:[0-9a-fA-F]{8}|[0-9a-fA-F]{6})"  # a colour
         r"|(?=\d*[a-fA-F])(?=[a-fA-F]*\d)[0-9a-fA-F]{3})(?!\w)"  # or one of three digits
         r"|(?<!\w)(?:0[xX][0-9a-fA-F]+|__[A-Za-z0-9]\w*__)(?!\w)",
-        "#ff8800 0x1F __name__",
-        "#decade, no. #12, __very important__",
+        examples="#ff8800 0x1F __name__",
+        lookalikes="#decade, no. #12, __very important__",
     ),
-    Pattern(
+    Pattern(  # Patterns of dates of Java and .NET
         "code",
         ("M", "HH", ":mm"),
         r"(?<!\w)(?=[\w:./-]*(?:MM|HH|:mm|M[-/.](?:yy|d)|yy[-/.]M))"
         rf"{_DATE_LETTERS}(?:[-/.:]{_DATE_LETTERS})+(?!\w)",
-        "yyyy-MM-dd HH:mm",
-        "yyyy-mm-dd, 5 m/s, MM",
+        examples="yyyy-MM-dd HH:mm",
+        lookalikes="yyyy-mm-dd, 5 m/s, MM",
     ),
-    Pattern(
+    Pattern(  # Paths
         "path",
         ("/", ":\\"),
         rf"(?<![{_WORD}/<.)\]}}%~])(?:"
@@ -240,20 +245,20 @@ PATTERNS: Sequence[Pattern] = (
         rf"|{_AFTER_SPACE}/[a-z](?:[a-z0-9_+@-]{{3,}}|[a-z0-9_-]*/{_SEGMENT}+)(?:/{_SEGMENT}*)*"
         r"(?![\w-]|['\u2019]\p{L}))(?<!\.)"  # others in small letters
         rf"|(?<!\w)[A-Za-z]:\\{_SEGMENT}*(?:\\{_SEGMENT}*)*(?<!\.)",  # C:\\Users
-        "/etc/hosts ~/x.txt ./run.sh /my/own.conf C:\\Users\\x",
-        "10 €/Monat, 2 %/Jahr, ПК/Mac, 苹果/Android, (innen)/Schüler, 5 € /month, and /or",
+        examples="/etc/hosts ~/x.txt ./run.sh /my/own.conf C:\\Users\\x",
+        lookalikes="10 €/Monat, 2 %/Jahr, ПК/Mac, 苹果/Android, (in)/Chef, 5 € /month, and /or",
     ),
-    Pattern(
+    Pattern(  # Hosts, names of files and modules, and masks such as *.txt
         "address",
         (".", "*"),
         rf"(?<![{_WORD}.@/\\-])(?:(?:[{_WORD}-]{{2,}}\.|(?:[{_WORD}-]+\.){{2,}})[a-z]{{2,}}"
         rf"(?!@|-?[{_WORD}]|\.[{_WORD}])|\*(?:\.[{_WORD}*?]+)+)"  # example.org, or *.txt
         r"|(?<=\()\*(?=\))",
-        "mail.example.org setup.py os.path *.tar.gz (*)",
-        "end.Start, 3.5, U.S., 2 * 3",
+        examples="mail.example.org setup.py os.path *.tar.gz (*)",
+        lookalikes="end.Start, 3.5, U.S., 2 * 3",
     ),
     # With one underscore, it may be a word of a label whose letter of the keyboard has a mark.
-    Pattern(
+    Pattern(  # Names of programs: camelCase, SNAKE_CASE, SHA256
         "code",
         (),
         rf"(?<![{_WORD}.@/\\-])(?:[a-z]+(?:[A-Z][a-z0-9]+)+"  # lineWidth
@@ -261,24 +266,24 @@ PATTERNS: Sequence[Pattern] = (
         r"[A-Za-z][A-Za-z0-9.]*_[A-Za-z0-9._]*[A-Za-z0-9]"  # LC_ALL, is_a_file
         r"|[A-Z]+\d[A-Z0-9]*)"  # SHA256
         rf"(?![{_WORD}@/\\-]|\.[{_WORD}])",
-        "lineWidth LC_ALL is_a_file mail_8bit media.na_10x11_10x11in SHA256 A4",
-        "c_ustom, O_K, Zoom_In, JavaScript, McDonald, _all_of_it_, 10_000, 2ND, DEBUG",
+        examples="lineWidth LC_ALL is_a_file mail_8bit media.na_10x11_10x11in SHA256 A4",
+        lookalikes="c_ustom, O_K, Zoom_In, JavaScript, McDonald, _all_of_it_, 10_000, 2ND, DEBUG",
     ),
-    Pattern(
+    Pattern(  # Options of a command line
         "option",
         ("--",),
         rf"(?<![^\s\p{{Cf}}\p{{Ps}}\p{{Pi}}\"'`|,/>=]){_OPTION}(?<!-)",
-        "Use --force",
-        "--then he left",
+        examples="Use --force",
+        lookalikes="--then he left",
         is_code=_is_about_command_line,
     ),
-    Pattern(
+    Pattern(  # Emoji
         "emoji",
         (),
         r"(?:\p{Regional_Indicator}{2}|\p{Emoji_Presentation}|\p{Emoji}\uFE0F)"  # and then signs
         r"(?:[\p{Emoji_Modifier}\uFE0F\u20E3\U000E0020-\U000E007F]|\u200D\p{Emoji})*",
-        "😊 👩‍💻 ❤️",
-        "1 ©",
+        examples="😊 👩‍💻 ❤️",
+        lookalikes="1 ©",
     ),
 )
 """All patterns; where two parts overlap, the part of the earlier pattern counts."""
@@ -324,7 +329,7 @@ def _patterns_for(flags: frozenset[str], has_space: bool) -> tuple[list[Pattern]
     names = {flag.removesuffix("-format") for flag in flags if flag.endswith("-format")}
     known = _placeholders_by_flag(" " if has_space else "")
     own = [
-        Pattern("placeholder", (), expression, "", "", is_unambiguous=True)
+        Pattern("placeholder", (), expression, is_unambiguous=True)
         for name, expression in known.items()
         if name in names
     ]
@@ -343,7 +348,7 @@ def find_patterns(
     source_parts: Collection[str] | None = None,
     kind: str | None = None,
     flags: frozenset[str] = frozenset(),
-) -> list[tuple[tuple[int, int], Pattern]]:
+) -> list[tuple[Span, Pattern]]:
     """Returns the spans of the parts of a text that look like code, in order, and their patterns.
 
     Args:
@@ -352,7 +357,7 @@ def find_patterns(
         kind: Parts of this kind only. None: of any kind.
         flags: The flags of gettext that a message has, such as `c-format` and `no-c-format`.
     """
-    found: list[tuple[tuple[int, int], Pattern]] = []
+    found: list[tuple[Span, Pattern]] = []
     taken: set[int] = set()
     has_space = source_parts is None or any("% " in part for part in source_parts)
     source_parts = source_parts or ()

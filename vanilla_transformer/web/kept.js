@@ -19,10 +19,10 @@ const signOf = (part) => REFERENCES[part] ??
 const IS_CODE = {  // whether a part is code where it stands; named as in text/patterns.py
   is_counted: (part, text, parts) => Array.from({ length: +part.replace(/^[%L$]+/, "") }).every(
     (_, index) => parts.has(part.replace(/\d+$/, "") + (index + 1))),
-  is_no_money: (part, text) => !(/^\$[^\p{Ll}]*$/u.test(part) && part.length <= 4 && new RegExp(
+  is_variable: (part, text) => !(/^\$[^\p{Ll}]*$/u.test(part) && part.length <= 4 && new RegExp(
     `\\p{Nd}\\s?(?:\\p{L}+\\.?\\s){0,2}${escaped(part)}(?![\\p{L}\\p{N}_])|` +
     `(?<![\\p{L}\\p{N}_])${escaped(part)}\\s?\\p{Nd}`, "u").test(text)),
-  is_sign: (part) => /^(?:\p{S}|(?!['"])\p{Po})$/u.test(signOf(part) ?? ""),
+  is_symbol: (part) => /^(?:\p{S}|(?!['"])\p{Po})$/u.test(signOf(part) ?? ""),
   is_about_command_line: (part, text) => OPTIONS.test(text),
 };
 
