@@ -3,7 +3,7 @@
 `sentencex` finds the sentences of some 300 languages.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,11 +19,13 @@ from vanilla_transformer.text.languages import (
 )
 
 _CLOSING = r"[\p{Pe}\p{Pf}\"'\u300d\u300f]*"
+# Signs that end nothing but sentences, without ! and ?, and signs of Tibetan.
 _SENTENCE_SIGNS = regex.compile(
     rf"[[\p{{SB=STerm}}--[!?\uff01\uff1f]]\u0f0d-\u0f12]+{_CLOSING}\s*", regex.V1
 )
 # A sentence goes on after a Burmese comma, and before the particle after a Japanese quotation.
 _GOES_ON = regex.compile(r"(?<=\u104a\s*)|(?<=[\u300d\u300f])(?=\u3068|\u3063\u3066)")
+# Commas, semicolons, colons; also Arabic, Japanese and Chinese, Burmese, Khmer, Ethiopic.
 _CLAUSE_SIGNS = regex.compile(
     r"(?:[,;:](?=[\s\p{Pe}\p{Pf}\"'])|[\u060c\u061b\u3001\uff0c\uff1b\uff1a\u104a\u17d6\u1363-\u1365]"
     rf"(?!\p{{Nd}})){_CLOSING}\s*"
@@ -59,13 +61,30 @@ class Cut:
     between: Between
 
     def in_language(self, tag: str | None) -> str:
-        """Returns the text at the cut in another language; None: in a language with spaces."""
+        """Returns what stands at the cut in a language; an unknown one (None) has spaces."""
         if self.between == "letters":
             return self.space
         has_space = sentences_have_spaces if self.between == "sentences" else words_have_spaces
         if not has_space(tag):
             return ""
         return self.space.replace("\u3000", " ") or " "
+
+
+def sentence_ends(text: str, tag: str | None) -> list[int]:
+    """Returns the ends of the sentences of a text, after closing quotes and white space.
+
+    Args:
+        tag: The language of the text, whose abbreviations end no sentence. None: English.
+    """
+    from sentencex import get_sentence_boundaries
+
+    language = langcodes.Language.get(standard_tag(tag)).language if tag else "en"
+    ends = {boundary["end_index"] for boundary in get_sentence_boundaries(language, text)}
+    # Signs of other scripts end a sentence in each language: texts mix them.
+    ends |= {match.end() for match in _SENTENCE_SIGNS.finditer(text)}
+    closed = {_CLOSING_SIGNS.match(text, end).end() for end in ends}  # with the closing quotes
+    inner = (end for end in closed if 0 < end < len(text) and not _GOES_ON.match(text, end))
+    return [*sorted(inner), len(text)]
 
 
 def cut_line(
@@ -85,38 +104,44 @@ def cut_line(
         undivided: Parts that are cut only if one of them is too long.
     """
     inner = inner_positions(undivided)
+    return _Cutter(lambda text: count_tokens(text) <= limit, language, inner).cut(line)
 
-    def fits(text: str) -> bool:
-        return count_tokens(text) <= limit
 
-    def cut(text: str, level: int, offset: int) -> list[str | Cut]:
+@dataclass(frozen=True)
+class _Cutter:
+    """Cuts a line where the text of a piece `fits`, and at no `inner` position of a part."""
+
+    fits: Callable[[str], bool]
+    language: str | None
+    inner: Collection[int]
+
+    def cut(self, text: str, level: int = 0, offset: int = 0) -> list[str | Cut]:
         """Cuts a part of the line, which begins at an offset, between units of a level."""
-        if fits(text) or level == len(_LEVELS):
+        if self.fits(text) or level == len(_LEVELS):
             return [text]
         between, pattern = _LEVELS[level]
-        if pattern is None:
-            ends = sentence_ends(text, language)
-        else:
-            ends = [match.end() for match in pattern.finditer(text)]
-        if pattern is not _CHARACTER:
-            ends = [end for end in ends if offset + end not in inner]
-        units = _unit_spans(text, ends)
-        pieces = list[str | Cut]()
+        units = _unit_spans(text, self._ends(text, pattern, offset))
+        pieces: list[str | Cut] = []
         previous_end = first = 0
         while first < len(units):
-            last = _last_that_fits(text, units, first, fits)
+            last = _last_that_fits(text, units, first, self.fits)
             begin, end = units[first][0], units[last][1]
             if pieces:
                 is_word_end = between == "letters" and not is_spaced_script_at(text, begin)
                 pieces.append(Cut(text[previous_end:begin], "words" if is_word_end else between))
             piece = text[begin:end]
             # A unit that is too long alone is cut between smaller units.
-            pieces += cut(piece, level + 1, offset + begin) if first == last else [piece]
-            previous_end = end
-            first = last + 1
+            pieces += self.cut(piece, level + 1, offset + begin) if first == last else [piece]
+            previous_end, first = end, last + 1
         return pieces
 
-    return cut(line, level=0, offset=0)
+    def _ends(self, text: str, pattern: Any, offset: int) -> list[int]:
+        """Returns the ends of the units of a pattern, or of sentences (None)."""
+        if pattern is None:
+            ends = sentence_ends(text, self.language)
+        else:
+            ends = [match.end() for match in pattern.finditer(text)]
+        return [end for end in ends if pattern is _CHARACTER or offset + end not in self.inner]
 
 
 def is_sure_end(sentence: str, following: str) -> bool:
@@ -176,20 +201,3 @@ def _last_that_fits(text: str, units: list[Span], first: int, fits: Callable[[st
         if fits_to(last + step):
             last += step
     return last
-
-
-def sentence_ends(text: str, tag: str | None) -> list[int]:
-    """Returns the ends of the sentences of a text, after closing quotes and white space.
-
-    Args:
-        tag: The language of the text, whose abbreviations end no sentence. None: English.
-    """
-    from sentencex import get_sentence_boundaries
-
-    language = langcodes.Language.get(standard_tag(tag)).language if tag else "en"
-    ends = {boundary["end_index"] for boundary in get_sentence_boundaries(language, text)}
-    # Signs of other scripts end a sentence in each language: texts mix them.
-    ends |= {match.end() for match in _SENTENCE_SIGNS.finditer(text)}
-    closed = {_CLOSING_SIGNS.match(text, end).end() for end in ends}  # with the closing quotes
-    inner = (end for end in closed if 0 < end < len(text) and not _GOES_ON.match(text, end))
-    return [*sorted(inner), len(text)]
