@@ -36,7 +36,7 @@ class Edit:
 
 
 def apply_edits(text: str, edits: Sequence[Edit], begin: int = 0, end: int | None = None) -> str:
-    """Returns a text, or a part of it, with its edits."""
+    """Returns a text, or its part from `begin` to `end`, with the edits of this part."""
     assert all(one.end <= other.begin for one, other in pairwise(edits))
     pieces, position = [], begin
     for edit in edits:
@@ -58,6 +58,11 @@ def without_overlaps(
             chosen.append(item)
             taken.append(span_of(item))
     return sorted(chosen, key=span_of)
+
+
+def longest_spans(spans: Iterable[Span]) -> list[Span]:
+    """Returns spans without overlaps; see `without_overlaps`."""
+    return without_overlaps(spans, lambda span: span)
 
 
 def spans_after(edits: Sequence[Edit]) -> list[Span]:

@@ -4,7 +4,7 @@ A model often copies them; `restoring` puts back those that an output lacks. A b
 rules in `web/kept.js`, and `tests/browser` compares both.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -18,8 +18,8 @@ from vanilla_transformer.text.edits import (
     SourceSpan,
     Span,
     SpanPair,
+    longest_spans,
     stripped,
-    without_overlaps,
 )
 from vanilla_transformer.text.patterns import Pattern, find_patterns, is_written_out, pattern_of
 from vanilla_transformer.text.printf import (
@@ -59,8 +59,7 @@ def kept_spans(
                 "characters: write it without a repetition of repetitions."
             ) from error
         spans += [stripped(text, match.span()) for match in matches if match[0].strip()]
-    longest = without_overlaps(spans, lambda span: span) if patterns else spans
-    return with_unknown(text, longest, unknown)
+    return with_unknown(text, longest_spans(spans) if patterns else spans, unknown)
 
 
 def with_unknown(text: str, spans: Sequence[Span], unknown: Sequence[Span]) -> list[Span]:
@@ -138,9 +137,9 @@ class Copies:
         matches = find_patterns(output, texts, flags=flags)
         spans = _spans_in_output(texts, output, [span for span, _ in matches], flags)
         written = [output[slice(*span)] for span in spans]
-        # Where one side writes %s for the %1$s of the other side, numbers do not count.
-        has_numbers = {have_numbers(texts), have_numbers(written)}
-        is_numbered = len(has_numbers) == 1 or None in has_numbers
+        # Where one side writes %s for each %1$s of the other side, numbers do not count.
+        sides = have_numbers(texts), have_numbers(written)
+        is_numbered = None in sides or sides[0] == sides[1]  # None: some placeholders have one
         parts = _parts_of(kept, texts, is_numbered)
         output_parts = _parts_of(spans, written, is_numbered)
         found, spare = _divide(output_parts, output, dict(matches), parts, source, flags)
@@ -169,14 +168,15 @@ def _pairs(
     parts: Sequence[_Part], copies: Sequence[_Part], origins: Mapping[OutputSpan, SourceSpan]
 ) -> list[SpanPair]:
     """Returns the spans of parts of a source and of their copies; known origins count first."""
-    unpaired = defaultdict[str, dict[SourceSpan, SourceSpan]](dict)
-    for part in sorted(parts, key=lambda part: part.order, reverse=True):
-        unpaired[part.normalized][part.span] = part.span  # `popitem` takes the first in order
-    pairs = list[SpanPair]()
+    # Of equal parts, the first one or a known one is taken out in constant time.
+    unpaired = defaultdict[str, OrderedDict[SourceSpan, SourceSpan]](OrderedDict)
+    for part in sorted(parts, key=lambda part: part.order):
+        unpaired[part.normalized][part.span] = part.span
+    pairs: list[SpanPair] = []
     for copy in sorted(copies, key=lambda copy: (copy.span not in origins, copy.order)):
         if alike := unpaired[copy.normalized]:
-            origin = origins.get(copy.span)
-            span = alike.pop(origin) if origin in alike else alike.popitem()[0]
+            first = next(iter(alike))
+            span = alike.pop(origins.get(copy.span, first), None) or alike.pop(first)
             pairs.append((span, copy.span))
     return sorted(pairs)
 
@@ -199,17 +199,8 @@ def _spans_in_output(
         span
         if normalized_part(output[slice(*span)], is_numbered=False) in shapes
         else without_percent(output, span)
-        for span in (without_overlaps(spans, lambda span: span) if others else spans)
+        for span in (longest_spans(spans) if others else spans)
     ]
-
-
-def _is_plain_percent(output: str, span: OutputSpan, before: str) -> bool:
-    """Returns whether `%%` is the percent sign of a number, or of a part that may stand for one.
-
-    Args:
-        before: The kept part directly before it. "": there is none.
-    """
-    return bool(BY_NUMBER.match(output, span[0])) or before[-1:] not in ("", "%")
 
 
 def _divide(
@@ -222,31 +213,40 @@ def _divide(
 ) -> tuple[list[_Part], list[Spare]]:
     """Divides the parts of an output into those that the source has and spare ones.
 
+    For each part in order, the first rule that fits decides:
+
+    1. The source has it once more: it is found. Of two equal parts side by side, the second one is
+       passed over if one is too many.
+    2. It is the `%%` of a number, or of a part before it that may stand for one: it is text.
+    3. It is a copy too many: it is spare, and must go if it is repeated or may not repeat.
+    4. The output has invented it: it is spare and must go.
+    5. The source has a part of its pattern: it is spare, perhaps a misspelt part that is missing.
+
     Args:
         patterns: The patterns of those parts of the output that look like code.
     """
     of_source = {pattern for part in source_parts if (pattern := pattern_of(part.text, flags))}
     remaining = _count(source_parts)
-    extra = _count(part for part in parts if part.normalized in remaining) - remaining
-    found, spare = list[_Part](), list[Spare]()
+    surplus = _count(part for part in parts if part.normalized in remaining) - remaining
+    found: list[_Part] = []
+    spare: list[Spare] = []
     for part in parts:
         span, text, normalized = part
         pattern = patterns.get(span)
         follows_part = found and not output[found[-1].span[1] : span[0]].strip()
         before = found[-1].text if follows_part else ""
         is_repeated = text == before
-        # The source has the part. Of two equal parts side by side, the second may be too many.
-        if remaining[normalized] and not (is_repeated and extra[normalized]):
+        if remaining[normalized] and not (is_repeated and surplus[normalized]):
             remaining[normalized] -= 1
             found.append(part)
-        elif text == "%%" and _is_plain_percent(output, span, before):
+        elif text == "%%" and (BY_NUMBER.match(output, span[0]) or before[-1:] not in ("", "%")):
             continue
-        elif extra[normalized]:  # a copy too many
-            extra[normalized] -= 1
+        elif surplus[normalized]:
+            surplus[normalized] -= 1
             own = pattern_of(text, flags)
             spare.append(Spare(span, is_repeated or (own is not None and own.may_not_repeat)))
         elif pattern and pattern.is_invented(text, source, of_source):
             spare.append(Spare(span, must_go=True))
-        elif pattern in of_source:  # it may be another spelling of a missing part
+        elif pattern in of_source:
             spare.append(Spare(span, must_go=False))
     return found, spare

@@ -3,7 +3,7 @@
 import html
 import unicodedata
 from collections.abc import Callable, Collection, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import regex
@@ -102,9 +102,11 @@ class Pattern(NamedTuple):
         return not (number and regex.search(rf"(?<![\d%$]){number[0]}(?!\d)", source))
 
 
+_placeholder = partial(Pattern, "placeholder")
+_code = partial(Pattern, "code")
 PATTERNS: Sequence[Pattern] = (
-    Pattern(  # Tokens that stand for a kept part
-        "placeholder", ("<ph",), r"<ph\d>", examples="<ph1>", lookalikes="<ph>", is_unambiguous=True
+    _placeholder(  # Tokens that stand for a kept part
+        ("<ph",), r"<ph\d>", examples="<ph1>", lookalikes="<ph>", is_unambiguous=True
     ),
     Pattern(  # Addresses of the web and of mail
         "address",
@@ -116,8 +118,7 @@ PATTERNS: Sequence[Pattern] = (
         examples="https://a.org/b?c=d me@a.org www.example.org mailto:me@a.org",
         lookalikes="www is the web; a @ b",
     ),
-    Pattern(  # Templates: Mustache, Liquid, ERB, shortcodes
-        "placeholder",
+    _placeholder(  # Templates: Mustache, Liquid, ERB, shortcodes
         ("{{", "{%", "<%", '="'),
         r"\{\{\{[^{}]*\}\}\}"  # {{{name}}}
         r"|\{\{-?\s*[#/^>&]?\s*[\w.\[\]]+(?:\([^(){}]*\))?"  # {{name, and then any of
@@ -130,8 +131,7 @@ PATTERNS: Sequence[Pattern] = (
         lookalikes="{{GENDER:|he|she}}",
         is_unambiguous=True,
     ),
-    Pattern(  # Placeholders with a name: Python, Ruby, make, Windows, Vue
-        "placeholder",
+    _placeholder(  # Placeholders with a name: Python, Ruby, make, Windows, Vue
         ("%", "$(", "$t(", "@"),
         rf"%\({_NAME}\)[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"  # %(name)s of Python
         rf"|%<{_NAME}>[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGs]|%\{{{_NAME}\}}"  # %<name>s of Ruby
@@ -142,8 +142,7 @@ PATTERNS: Sequence[Pattern] = (
         lookalikes="50 %(about) of them, 5 %<br>, from 5% to 10%, $(5), a@b",
         is_unambiguous=True,
     ),
-    Pattern(  # Placeholders in braces: Python, C#, ICU, Java
-        "placeholder",
+    _placeholder(  # Placeholders in braces: Python, C#, ICU, Java
         ("{",),
         r"[$#]\{[^{}\s<>]+\}"  # ${x} #{x}
         r"|(?<!\{|[\\@]\w+(?:\{[^{}]*\})*)"  # but not after a command of TeX
@@ -157,16 +156,14 @@ PATTERNS: Sequence[Pattern] = (
         lookalikes="{a, b}, {see above}",
         is_unambiguous=True,
     ),
-    Pattern(  # Dates of strftime: two directives or more
-        "code",
+    _code(  # Dates of strftime: two directives or more
         ("%",),
         rf"(?<!\d\s?)(?=(?:[:-]?%{_DATE})*[:-]?%[-_]?[^{_CONVERSIONS}])"  # one is not of printf
         rf"%{_DATE}(?:[:-]%{_DATE})+(?![{_WORD}])",
         examples="%H:%M:%S %Y-%m-%d",
         lookalikes="from 5%-10%",
     ),
-    Pattern(  # Placeholders of printf
-        "placeholder",
+    _placeholder(  # Placeholders of printf
         ("%",),
         rf"{_NAMED}|(?<!%)%%(?:\d+\$)?[sd]"
         r"|(?:(?<!%)%%(?=%)|(?<!(?<!%)%))"  # a percent sign before a placeholder, which is one of
@@ -179,43 +176,38 @@ PATTERNS: Sequence[Pattern] = (
         lookalikes="100 % der, 5% discount, %50i, %12e kadar",
         is_unambiguous=True,
     ),
-    Pattern(  # Numbered placeholders of Qt
-        "placeholder",
+    _placeholder(  # Numbered placeholders of Qt
         ("%",),
         rf"%L?[1-9]\d?(?![{_WORD}]|[.,]\d)(?<!\d%\d{{1,2}})",
         examples="%1 of %2",
         lookalikes="%50 indirim",
         is_code=_is_counted,
     ),
-    Pattern(  # Numbered placeholders with a dollar sign
-        "placeholder",
+    _placeholder(  # Numbered placeholders with a dollar sign
         ("$",),
         rf"(?<![\p{{Latin}}_])\$[1-9](?![{_WORD}]|[.,]\d)",
         examples="$1 by $2",
         lookalikes="It costs $5.",
         is_code=_is_counted,
     ),
-    Pattern(  # Variables of a shell, of PHP and of Perl
-        "placeholder",
+    _placeholder(  # Variables of a shell, of PHP and of Perl
         ("$",),
         rf"(?<![\p{{Latin}}_])\${_NAME}(?:\.{_NAME})*(?:\$(?!\w))?",
         examples="$name $NAME$",
         lookalikes="100 $CAN, US$ 5, CAN$100",
         is_code=_is_variable,
     ),
-    Pattern(  # One directive of strftime
-        "code", ("%",), rf"(?<!\d\s?)%{_DATE}(?![{_WORD}])", examples="%B %Y", lookalikes="100 %M"
+    _code(  # One directive of strftime
+        ("%",), rf"(?<!\d\s?)%{_DATE}(?![{_WORD}])", examples="%B %Y", lookalikes="100 %M"
     ),
-    Pattern(  # References of HTML to a symbol
-        "code",
+    _code(  # References of HTML to a symbol
         ("&",),
         r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});",
         examples="&amp; &#8230;",
         lookalikes="R&D; rock&roll; caf&eacute;",
         is_code=is_symbol,
     ),
-    Pattern(  # Colours, hexadecimal numbers, and names such as __init__
-        "code",
+    _code(  # Colours, hexadecimal numbers, and names such as __init__
         ("#", "0x", "0X", "__"),
         r"(?<![\w&])#(?:(?=[a-fA-F]*\d|[fF]{6})(?:[0-9a-fA-F]{8}|[0-9a-fA-F]{6})"  # a colour
         r"|(?=\d*[a-fA-F])(?=[a-fA-F]*\d)[0-9a-fA-F]{3})(?!\w)"  # or one of three digits
@@ -223,8 +215,7 @@ PATTERNS: Sequence[Pattern] = (
         examples="#ff8800 0x1F __name__",
         lookalikes="#decade, no. #12, __very important__",
     ),
-    Pattern(  # Patterns of dates of Java and .NET
-        "code",
+    _code(  # Patterns of dates of Java and .NET
         ("M", "HH", ":mm"),
         r"(?<!\w)(?=[\w:./-]*(?:MM|HH|:mm|M[-/.](?:yy|d)|yy[-/.]M))"
         rf"{_DATE_LETTERS}(?:[-/.:]{_DATE_LETTERS})+(?!\w)",
@@ -258,8 +249,7 @@ PATTERNS: Sequence[Pattern] = (
         lookalikes="end.Start, 3.5, U.S., 2 * 3",
     ),
     # With one underscore, it may be a word of a label whose letter of the keyboard has a mark.
-    Pattern(  # Names of programs: camelCase, SNAKE_CASE, SHA256
-        "code",
+    _code(  # Names of programs: camelCase, SNAKE_CASE, SHA256
         (),
         rf"(?<![{_WORD}.@/\\-])(?:[a-z]+(?:[A-Z][a-z0-9]+)+"  # lineWidth
         r"|(?=[A-Za-z._]*\d|[A-Z._]{4,}+(?![a-z])|[A-Za-z.]*_[A-Za-z.]*_)"
@@ -329,7 +319,7 @@ def _patterns_for(flags: frozenset[str], has_space: bool) -> tuple[list[Pattern]
     names = {flag.removesuffix("-format") for flag in flags if flag.endswith("-format")}
     known = _placeholders_by_flag(" " if has_space else "")
     own = [
-        Pattern("placeholder", (), expression, is_unambiguous=True)
+        _placeholder((), expression, is_unambiguous=True)
         for name, expression in known.items()
         if name in names
     ]
