@@ -118,6 +118,8 @@ def test_links_of_words_are_those_of_their_tokens(kind):
         if again.target_tokens == output.tokens:
             assert again.words == output.word_alignment
             assert again.tokens == output.alignment
+    with pytest.raises(ValueError, match="return_word_alignment"):
+        _ = translator.translate(WORDS[0], return_tokens=True).pharaoh
 
 
 def test_words_are_counted_on_over_lines_and_pieces():

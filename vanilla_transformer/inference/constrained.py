@@ -152,6 +152,7 @@ class _WantedTerms(NamedTuple):
                     within[row, index, other] = _count(term[0], other_ids[0], joins)
                 for side, side_ids in enumerate(term):
                     ids[row, index, side, : len(side_ids)] = torch.tensor(side_ids)
+        # A term is within itself once: each counts alone, and in every term that holds it.
         needed = (within @ wanted[..., None])[..., 0]
         in_others = (within - torch.eye(most, dtype=torch.long)).clamp(min=0)
         return cls(needed, in_others, ids, (ids >= 0).sum(-1))
@@ -174,7 +175,8 @@ class _TermBeams:
     """Chooses the hypotheses that go on, by their scores and the terms that they have.
 
     Attributes:
-        begin: The position at which outputs begin. 0: the first call has not made the tensors.
+        has_started: Whether the first call has made the tensors.
+        begin: The position at which outputs begin.
         wanted: The terms that fit into an output.
         ends: The tokens that end an output, (ends,).
         counts: The number of times that each hypothesis has each term, (batch, beams, terms).
@@ -184,11 +186,13 @@ class _TermBeams:
         self, terms: Sequence[Sequence[TermIds]], joins: WordJoins, settings: GenerationConfig
     ) -> None:
         self.terms, self.joins, self.settings = terms, joins, settings
-        self.begin = 0
+        self.has_started = False
 
     def _start(self, sequences: torch.Tensor, prompt_len: int) -> None:
         """Prepares a search whose sequences have the shape (batch, beams, max_length)."""
-        device, (beams, self.max_length) = sequences.device, sequences.shape[1:]
+        self.has_started = True
+        device = sequences.device
+        beams, self.max_length = sequences.shape[1:]
         self.begin = prompt_len + (self.settings.forced_bos_token_id is not None)
         room = self.max_length - self.begin - 1  # for tokens before the end
         wanted = _WantedTerms.of([_fitting(row, room) for row in self.terms], self.joins)
@@ -218,7 +222,7 @@ class _TermBeams:
             The scores, (batch, beams_to_keep), and the sequences and the indices of beams of the
             continuations, (batch, beams_to_keep, max_length) each.
         """
-        if not self.begin:
+        if not self.has_started:
             self._start(running_sequences, decoder_prompt_len)
         scores = accumulated_log_probs
         vocab = scores.shape[1] // num_beams
@@ -226,10 +230,9 @@ class _TermBeams:
         last = running_sequences[:, :, cur_len - 1]
         progress, is_whole = self._term_progress(outputs)
         ends_with_term = is_whole.any(-1)  # a longer word takes the term back
-        joins_last = self.joins.joined(last[..., None], slice(None))
-        prolongs = ends_with_term.any(-1, keepdim=True) & joins_last
+        prolongs = self._prolongs_term(last, ends_with_term)
         candidates = self._candidates(scores, prolongs, progress, outputs.shape[2], beams_to_keep)
-        values, candidates = _sorted_once(scores, candidates)
+        values, candidates = _sorted_without_repeats(scores, candidates)
         parents, tokens = candidates // vocab, candidates % vocab
         counts, missing = self._counts_after(outputs, last, ends_with_term, parents, tokens)
         is_too_late = missing > self.max_length - cur_len - 2  # without room for the end
@@ -244,6 +247,14 @@ class _TermBeams:
             _with_column(running_sequences, parents, cur_len, tokens),
             _with_column(running_beam_indices, parents, cur_len - decoder_prompt_len, rows),
         )
+
+    def _prolongs_term(self, last: torch.Tensor, ends_with_term: torch.Tensor) -> torch.Tensor:
+        """Returns whether a token makes a longer word of the term at the end of a beam.
+
+        The arguments are those of `_counts_after`; the result has the shape (batch, beams, vocab).
+        """
+        joins_last = self.joins.joined(last[..., None], slice(None))
+        return ends_with_term.any(-1, keepdim=True) & joins_last
 
     def _counts_after(
         self,
@@ -312,7 +323,7 @@ class _TermBeams:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Takes the first continuations that have not ended, and sorts them by their scores."""
         ended = next_token_hits_stopping_criteria
-        scores = topk_log_probs + ended * -1e9
+        scores = topk_log_probs + ended * -1e9  # as in transformers
         order = ended.int().argsort(stable=True)[:, :num_beams]
         order = order.gather(1, scores.gather(1, order).argsort(descending=True, stable=True))
         self.counts = self.counts.take_along_dim(order[..., None], 1)
@@ -352,7 +363,7 @@ def _fitting(terms: Sequence[TermIds], room: int) -> list[TermIds]:
     return fitting
 
 
-def _sorted_once(
+def _sorted_without_repeats(
     scores: torch.Tensor, candidates: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the scores of candidates, and the candidates, best first, (batch, candidates) each.

@@ -208,9 +208,10 @@ class CTranslate2Engine(Engine):
         ]
         if not forces_end:
             return outputs
-        with_end = (longest / (longest + 1)) ** _penalty(search)
+        # generate() divides by a length with the forced end, CTranslate2 by one without it.
+        penalty_of_end = (longest / (longest + 1)) ** _penalty(search)
         scores = [
-            score * with_end if len(output.ids) == longest else score
+            score * penalty_of_end if len(output.ids) == longest else score
             for output, score in zip(outputs, result.scores, strict=True)
         ]
         order = sorted(range(len(outputs)), key=lambda index: -scores[index])

@@ -88,26 +88,29 @@ def load_engines(
     def load_transformers() -> TransformersEngine:
         return TransformersEngine(load_on(paths[0], device), tokenizer=tokenizer)
 
-    limits = _limits_of_ctranslate2(len(paths), config, device) if name != "transformers" else []
-    if limits and name != "auto":
-        raise ValueError(f"CTranslate2 cannot compute this: {'; '.join(limits)}.")
-    if limits:
-        logger.debug(f"Transformers computes, not the faster CTranslate2: {'; '.join(limits)}.")
-    elif name != "transformers":
-        from vanilla_transformer.inference.ctranslate2_engine import (
-            CTranslate2Engine,
-            cached_export,
-        )
-
-        (path,) = paths
-        folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(path))
-        export = cached_export(folder, config, tokenizer, compute_type)
-        engine = CTranslate2Engine(export, config, tokenizer, compute_type, device, workers)
-        return Engines(engine, load_transformers, is_demanded=name != "auto")
+    if name != "transformers":
+        limits = "; ".join(_limits_of_ctranslate2(len(paths), config, device))
+        if not limits:
+            engine = _load_ctranslate2(paths[0], config, tokenizer, compute_type, device, workers)
+            return Engines(engine, load_transformers, is_demanded=name != "auto")
+        if name != "auto":
+            raise ValueError(f"CTranslate2 cannot compute this: {limits}.")
+        logger.debug(f"Transformers computes, not the faster CTranslate2: {limits}.")
     if len(paths) == 1:
         return Engines(load_transformers())
     models = [load_on(path, device) for path in paths]
     return Engines(EnsembleEngine(models, [tokenizer, *map(load_tokenizer, paths[1:])]))
+
+
+def _load_ctranslate2(
+    path: str, config: Any, tokenizer: Any, compute_type: str, device: str, workers: int
+) -> Engine:
+    """Loads a model with CTranslate2; its export is made, unless the cache has it."""
+    from vanilla_transformer.inference.ctranslate2_engine import CTranslate2Engine, cached_export
+
+    folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(path))
+    export = cached_export(folder, config, tokenizer, compute_type)
+    return CTranslate2Engine(export, config, tokenizer, compute_type, device, workers)
 
 
 def engines_of_model(model: Any, tokenizer: Any, copies_weights: bool) -> Engines:

@@ -35,6 +35,7 @@ def _term_of(pair: Any) -> Term:
 
 
 def _load(path: Path) -> Iterator[Term]:
+    """Yields the terms of a file, each with its line."""
     columns: Sequence[str] = _COLUMNS
     for number, line in enumerate(read_lines(path), start=1):
         cells = [cell.strip() for cell in line.split("\t")]

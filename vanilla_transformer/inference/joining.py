@@ -39,6 +39,7 @@ class Joiner:
         ]
 
     def _outputs_of(self, job: Job, text: JobText, pieces: Pieces[Outputs]) -> list[Translation]:
+        """Makes the outputs of a text, best first, or the one that the metric chooses."""
         ranks = range(job.call.search.n_best)
         outputs = [self._translation_of(_of_rank(pieces, rank), job.call) for rank in ranks]
         if text.former:
@@ -55,7 +56,8 @@ class Joiner:
         whole = _put_together(pieces, outputs)
         if whole.untranslated:  # the text is the source, and no output counts
             outputs = []
-        links, segments = whole.links, [output.segment for output in outputs]
+        links = whole.links
+        segments = [output.segment for output in outputs]
         characters = sum(count_characters(segment.text) for segment in segments)
         scores = tuple(score for output in outputs for score in output.token_scores)
         normaliser = float(max(len(scores), 1)) ** call.search.length_penalty
@@ -66,7 +68,7 @@ class Joiner:
             score=sum(scores) / normaliser if details.scores else None,
             token_scores=scores if details.scores else None,
             tokens=tuple(chain.from_iterable(tokens)) if details.tokens else None,
-            alignment=_token_pairs(outputs) if details.alignment else None,
+            alignment=token_links(outputs) if details.alignment else None,
             source_tokens=tuple(source_tokens) if details.alignment else None,
             word_alignment=links.words(whole.source, whole.output)
             if details.word_alignment
@@ -211,7 +213,7 @@ def _put_together(pieces: Pieces[Output], outputs: Sequence[Output]) -> _Whole:
     return whole.numbered(may_be_numbered(outputs[0].segment.source.flags)) if outputs else whole
 
 
-def _token_pairs(outputs: Sequence[Output]) -> Links:
+def token_links(outputs: Sequence[Output]) -> Links:
     """Returns the links of all tokens of outputs by indices that also count ends."""
     links, source_end, target_end = [], 0, 0
     for output in outputs:

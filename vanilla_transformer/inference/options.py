@@ -15,12 +15,14 @@ from typing import Any, Self
 import regex
 
 from vanilla_transformer.options import (
+    BatchOptions,
     GenerationOptions,
     LanguageOptions,
     SearchOptions,
     option,
     range_of,
     range_problem,
+    same_option,
 )
 from vanilla_transformer.rules import refuse
 
@@ -131,10 +133,7 @@ class TranslateOptions(LanguageOptions, KeptOptions, GenerationOptions, OutputOp
         metavar="FILE",
     )
     in_sentences: bool = option("translate each sentence alone, as in a document", False)
-    batch_tokens: int | None = option(
-        "largest size of a batch, in tokens with padding (default: 1024 on a CPU, 4096 on a GPU)",
-        ge=1,
-    )
+    batch_tokens: int | None = same_option(BatchOptions, "batch_tokens")
 
     def __post_init__(self) -> None:
         refuse(

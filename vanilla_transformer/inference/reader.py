@@ -45,7 +45,7 @@ class Reader:
     def __init__(self, tokenizer: Any, limit: int) -> None:
         self.tokenizer, self.limit = tokenizer, limit
         self.target_tokenizer = target_side(tokenizer)
-        # They share the vocabulary, and no call changes the tokenizer itself.
+        # Views of the tokenizer in one language. They share its vocabulary, and no call changes it.
         self._in_language = {
             "source": lru_cache(partial(in_language, tokenizer)),
             "target": lru_cache(partial(target_side, tokenizer)),
@@ -128,7 +128,8 @@ class Reader:
 
     def _read_one(self, source: Source, encoded: Encoded) -> Segment:
         """Makes the segment of a source whose text, as it stands, has been encoded."""
-        text, spaces = source.text, edits_to_unify_spaces(source.text)
+        text = source.text
+        spaces = edits_to_unify_spaces(text)
         unknown = self._unknown_in(text, encoded, [edit.span for edit in spaces])
         kept, matches = self._kept_and_terms(source, unknown)
         if not (kept or unknown or matches or spaces or source.similar):  # the usual case
@@ -151,7 +152,8 @@ class Reader:
 
         A kept part that is a term has the user's translation; other kept parts hold no terms.
         """
-        language, glossary = known_tag(source.direction.source), source.demands.glossary
+        glossary = source.demands.glossary
+        language = known_tag(source.direction.source)
         matches = glossary.find(source.text, language)
         terms = {match.span for match in matches}
         kept = source.find_kept(unknown if self._keeps_unknown else ())
@@ -174,7 +176,8 @@ class Reader:
 
         Parts that both have share their tokens.
         """
-        suffix, end = memory_suffix(segment.text, similar), len(segment.text)
+        end = len(segment.text)
+        suffix = memory_suffix(segment.text, similar)
         spans = segment.source.demands.find_kept(suffix, flags=segment.source.flags)
         shown = self._stand_ins.reading_of_target(suffix, spans, segment.reading)
         reading = segment.reading.with_edits([Edit(end, end, shown.text)])
@@ -286,9 +289,9 @@ class Reader:
         )
         spans = []
         for segment, direction, row in zip(segments, directions, rows, strict=True):
-            reading, shift = segment.reading, len(direction.read(""))
+            shift = len(direction.read(""))  # of the tag, which is no part of the text
             in_text = (
-                reading.in_original((max(begin - shift, 0), max(end - shift, 0)))
+                segment.reading.in_original((max(begin - shift, 0), max(end - shift, 0)))
                 for begin, end in row
             )
             spans.append([stripped(segment.text, span) for span in in_text])
@@ -296,7 +299,8 @@ class Reader:
 
     def output_spans(self, outputs: Sequence[Output]) -> list[list[Span]]:
         """Returns the span of each token but the end, in `output.decoded`."""
-        given = [output.given for output in outputs if output.given is not None]  # all or none
+        # The outputs of a call are either all given or all found.
+        given = [output.given for output in outputs if output.given is not None]
         targets = [output.segment.source.direction.target for output in outputs]
         rows = (
             self._spans("target", given, targets)

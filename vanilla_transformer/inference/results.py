@@ -134,7 +134,8 @@ class Translation:
     @property
     def pharaoh(self) -> str:
         """The links of words in Pharaoh's format, such as "0-0 1-2"; an error if there are none."""
-        assert self.word_alignment is not None, "ask for `return_word_alignment`"
+        if self.word_alignment is None:
+            raise ValueError("Ask for `return_word_alignment`.")
         return format_links(self.word_alignment)
 
 

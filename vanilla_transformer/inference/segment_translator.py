@@ -70,8 +70,9 @@ def lacks_sentences(output: Output) -> bool:
 
     A model that has learnt from short texts leaves most sentences of a paragraph out.
     """
-    segment, direction = output.segment, output.segment.source.direction
-    source, target = known_tag(direction.source), known_tag(direction.target)
+    segment = output.segment
+    source = known_tag(segment.source.direction.source)
+    target = segment.target_language
     sentences = _sentences_of(segment.text, source, segment.kept)
     if len(sentences) == 1:
         return False
@@ -104,8 +105,10 @@ class Retry(NamedTuple):
     def run(self, rows: list[Outputs], call: Call) -> None:
         """Replaces the wrong outputs in the rows."""
         indices = [index for index, row in enumerate(rows) if self.is_wrong(row)]
-        wrong = [rows[index] for index in indices]
-        for index, row in zip(indices, self.compute(wrong, call) if wrong else [], strict=True):
+        if not indices:
+            return
+        again = self.compute([rows[index] for index in indices], call)
+        for index, row in zip(indices, again, strict=True):
             rows[index] = row
 
 

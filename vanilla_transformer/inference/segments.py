@@ -109,6 +109,7 @@ class Segment:
         """Whether the text has nothing but kept parts, and the model reads no stand-ins of them."""
         others = apply_edits(self.text, [Edit(*span, "") for span in self.kept])
         is_read = any(edit.text and meets(edit.span, self.kept) for edit in self.reading.edits)
+        # Signs between kept parts, as in a list of them, need no translation either.
         return not is_read and not others.strip(WHITE_SPACE + ",;")
 
     @property

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import compress, islice
 from typing import Any
 
 from vanilla_transformer.inference.constrained import TermIds
@@ -70,7 +70,8 @@ class Steps:
             terms: The terms that the outputs of each segment must contain, which transformers can
                 search for. None: there are none.
         """
-        ids, search = [segment.ids for segment in segments], call.search
+        search = call.search
+        ids = [segment.ids for segment in segments]
         if terms is None:
             align = call.details.linked or any(segment.probably_needs_links for segment in segments)
             rows = call.engine.generate(ids, search, call.batch_tokens, align, on_batch)
@@ -99,7 +100,8 @@ class Steps:
         segment: Segment, hypothesis: Hypothesis, decoded: str, search: Search
     ) -> Output:
         """Makes an output of the text of a hypothesis, in which tokens stand for kept parts."""
-        edits, source = segment.reading.edits_to_replace_stand_ins(decoded), segment.source
+        source = segment.source
+        edits = segment.reading.edits_to_replace_stand_ins(decoded)
         if source.demands.keeps:
             percents = edits_to_double_percents(source.text, segment.kept, decoded, source.flags)
             edits = without_overlaps([*edits, *percents], lambda edit: edit.span)
@@ -121,30 +123,30 @@ class Steps:
         Links are returned with an output; they tell the place of a missing part or an invisible
         space; and in languages without spaces, they tell the words that a term replaces.
         """
-        linked = list(outputs)
-        wanted = [
-            index
-            for index, output in enumerate(outputs)
-            if call.details.linked or _needs_links(output)
-        ]
-        aligned: Any = [outputs[index].hypothesis.aligned for index in wanted]
-        if None in aligned:  # the search itself has not aligned them
-            aligned = self.engines.transformers.alignments(
-                [outputs[index].segment.ids for index in wanted],
-                [self._ended(outputs[index].hypothesis) for index in wanted],
+        wanted = [call.details.linked or _needs_links(output) for output in outputs]
+        linked = iter(self._linked(list(compress(outputs, wanted)), call))
+        columns = zip(outputs, wanted, strict=True)
+        return [next(linked) if is_wanted else output for output, is_wanted in columns]
+
+    def _linked(self, outputs: Sequence[Output], call: Call) -> list[Output]:
+        """Returns outputs with links; transformers aligns them if the search has not."""
+        rows: Any = [output.hypothesis.aligned for output in outputs]
+        if None in rows:
+            rows = self.engines.transformers.alignments(
+                [output.segment.ids for output in outputs],
+                [self._ended(output.hypothesis) for output in outputs],
                 call.batch_tokens,
                 needed_start(call.search.settings),
             )
-        in_sources = self.reader.source_spans([outputs[index].segment for index in wanted])
-        in_outputs = self.reader.output_spans([outputs[index] for index in wanted])
-        columns = zip(wanted, in_sources, in_outputs, aligned, strict=True)
-        for index, in_source, in_output, of_tokens in columns:
-            links = TokenLinks(in_source, in_output, of_tokens[: len(in_output)])
-            linked[index] = replace(
-                outputs[index],
-                hypothesis=replace(outputs[index].hypothesis, aligned=tuple(links.aligned)),
-                links=links.edited(outputs[index].stand_in_edits),
-            )
+        in_sources = self.reader.source_spans([output.segment for output in outputs])
+        in_outputs = self.reader.output_spans(outputs)
+        linked = []
+        columns = zip(outputs, in_sources, in_outputs, rows, strict=True)
+        for output, in_source, in_output, aligned in columns:
+            links = TokenLinks(in_source, in_output, aligned[: len(in_output)])
+            hypothesis = replace(output.hypothesis, aligned=tuple(links.aligned))
+            links = links.edited(output.stand_in_edits)
+            linked.append(replace(output, hypothesis=hypothesis, links=links))
         return linked
 
     def score(self, outputs: Sequence[Output], call: Call) -> list[Output]:
@@ -202,7 +204,8 @@ def _copies(
 
 def edited(output: Output, edits: Sequence[Edit]) -> Output:
     """Returns an output with an edited text, and the links, kept parts and terms of that text."""
-    segment, text = output.segment, apply_edits(output.text, edits)
+    segment = output.segment
+    text = apply_edits(output.text, edits)
     return replace(
         output,
         text=text,

@@ -22,7 +22,7 @@ from vanilla_transformer.inference.engine import Engine
 from vanilla_transformer.inference.engine_choice import Engines, engines_of_model, load_engines
 from vanilla_transformer.inference.glossaries import as_glossary
 from vanilla_transformer.inference.job import Call, Demands, Job, JobText
-from vanilla_transformer.inference.joining import Joiner
+from vanilla_transformer.inference.joining import Joiner, token_links
 from vanilla_transformer.inference.memory_use import MemoryUse, decide_memory_uses
 from vanilla_transformer.inference.options import TranslateOptions, compile_patterns
 from vanilla_transformer.inference.quality import Calibration
@@ -231,11 +231,18 @@ class Translator:
         progress: bool = False,
         name_text: Callable[[int], str] | None = None,
     ) -> Iterator[list[Translation]]:
-        """Yields the outputs of each text, best first; the arguments are those of `translate`."""
+        """Yields the outputs of each text, best first.
+
+        Args:
+            options: The options that `translate` takes as keywords.
+            memories: Former translations; the first memory that has a text counts.
+            progress, name_text: As for `translate`.
+        """
         job = self._plan_options(options)
         # A stream has one direction for all of its texts.
         count = len(texts) if isinstance(texts, Sequence) else 1
         directions = self.directions(count, options, job.call.search)
+        # The uses read one text ahead: a stream is not read as a whole.
         given, asked = tee(_checked(texts))
         uses = self._memory_uses(asked, directions, memories)
         jobs = job.for_chunks(map(JobText, given, cycle(directions), uses), TEXTS_PER_CHUNK)
@@ -257,7 +264,8 @@ class Translator:
             directions: The direction of each text. None: that of the options.
             former: The use of a former translation for each text, if the caller has decided it.
         """
-        job, texts = self._plan_options(options), list(_checked(texts))
+        job = self._plan_options(options)
+        texts = list(_checked(texts))
         if directions is None:
             directions = self.directions(len(texts), options, job.call.search)
         if former is None:
@@ -266,13 +274,13 @@ class Translator:
 
     def _plan_options(self, options: TranslateOptions) -> Job:
         """Returns the job of a request, still without its texts."""
-        metric, glossary = options.minimum_risk, as_glossary(options.glossary or ())
+        metric = options.minimum_risk
+        glossary = as_glossary(options.glossary or ())
+        patterns = compile_patterns(options.keep_patterns)
         return Job(
             texts=(),
             call=self.call_of(options),
-            demands=Demands(
-                glossary, keeps=options.keep, patterns=compile_patterns(options.keep_patterns)
-            ),
+            demands=Demands(glossary, keeps=options.keep, patterns=patterns),
             metric=None if metric is None else metric_by_name(metric),
             in_sentences=options.in_sentences,
         )
@@ -280,6 +288,7 @@ class Translator:
     def _memory_uses(
         self, texts: Iterable[str], directions: Sequence[Direction], memories: Sequence[Memory]
     ) -> Iterable[MemoryUse | None]:
+        """Returns the use of a former translation for each text."""
         if not memories:
             return repeat(None)
         if len({direction.target for direction in directions}) > 1:
@@ -296,7 +305,8 @@ class Translator:
             on_done: Is called after each batch with the number of texts that are computed so far,
                 estimated by their segments.
         """
-        split, num_computed = self.reader.split(job), 0
+        split = self.reader.split(job)
+        num_computed = 0
 
         def on_batch(count: int) -> None:
             nonlocal num_computed
@@ -423,11 +433,7 @@ class Translator:
         return [
             Alignment(
                 words=pair.links.words(pair.segment.text, pair.text),
-                tokens=tuple(
-                    (source, target)
-                    for target, source in enumerate(pair.hypothesis.aligned or ())
-                    if pair.segment.text and pair.text
-                ),
+                tokens=token_links([pair]) if pair.segment.text and pair.text else (),
                 source_tokens=self.reader.source_tokens(pair.segment),
                 target_tokens=self.reader.target_tokens(pair.hypothesis.tokens),
             )
@@ -456,6 +462,7 @@ class Translator:
         for index, pair in enumerate(pairs):
             if (num_tokens := len(pair.segment)) > self.source_limit:
                 raise LongSourceError(index, num_tokens, self.source_limit)
+        # Only transformers aligns given targets.
         engine = self.engines.for_scores(search) if options.scores else self.engines.transformers
         batch_tokens = options.batch_tokens or engine.batch_tokens
 
