@@ -249,10 +249,7 @@ class _TermBeams:
         )
 
     def _prolongs_term(self, last: torch.Tensor, ends_with_term: torch.Tensor) -> torch.Tensor:
-        """Returns whether a token makes a longer word of the term at the end of a beam.
-
-        The arguments are those of `_counts_after`; the result has the shape (batch, beams, vocab).
-        """
+        """Returns whether a token makes a longer word of the term at the end of each beam."""
         joins_last = self.joins.joined(last[..., None], slice(None))
         return ends_with_term.any(-1, keepdim=True) & joins_last
 

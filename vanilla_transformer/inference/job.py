@@ -19,9 +19,8 @@ from vanilla_transformer.text.terms import Glossary
 class Call:
     """The search, the engine and the details of a computation.
 
-    Requests with equal options have equal calls, so that their segments may share batches. Only
-    these are compared: a call that `Steps.with_search` has made is still equal to that of its
-    request.
+    Requests with equal options have equal calls, so that their segments may share batches. A call
+    that `Steps.with_search` has made is never compared: it would be equal to that of its request.
 
     Attributes:
         batch_tokens: Largest number of tokens of a batch, with padding.

@@ -29,14 +29,11 @@ class Joiner:
     def join(self, job: Job, split: SplitTexts, rows: Sequence[Outputs]) -> list[list[Translation]]:
         """Makes the outputs of each text, best first, from the outputs of its segments."""
         remaining = iter(rows)
-        return [
-            self._outputs_of(
-                job,
-                text,
-                [next(remaining) if isinstance(piece, Segment) else piece for piece in pieces],
-            )
-            for text, pieces in zip(job.texts, split.texts, strict=True)
-        ]
+        joined = []
+        for text, pieces in zip(job.texts, split.texts, strict=True):
+            outputs = [next(remaining) if isinstance(piece, Segment) else piece for piece in pieces]
+            joined.append(self._outputs_of(job, text, outputs))
+        return joined
 
     def _outputs_of(self, job: Job, text: JobText, pieces: Pieces[Outputs]) -> list[Translation]:
         """Makes the outputs of a text, best first, or the one that the metric chooses."""

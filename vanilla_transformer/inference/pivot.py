@@ -15,8 +15,8 @@ from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
 
 
-def job_to_pivot(job: Job) -> Job:
-    """Returns a job without the translations of memories, which are not in its target language."""
+def without_read_memories(job: Job) -> Job:
+    """Returns a job that reads no memory: the translations there are not in its target language."""
     unread = [text.former and text.former._replace(is_read=False) for text in job.texts]
     pairs = zip(job.texts, unread, strict=True)
     return replace(job, texts=[text._replace(former=former) for text, former in pairs])

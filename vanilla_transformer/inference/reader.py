@@ -210,9 +210,8 @@ class Reader:
         def count_tokens(text: str) -> int:
             return len(self.read([source.with_text(text, piece_direction)])[0])
 
-        pieces = self._divide(
-            source, partial(cut_line, count_tokens=count_tokens, limit=self.limit)
-        )
+        cut = partial(cut_line, count_tokens=count_tokens, limit=self.limit)
+        pieces = self._divide(source, cut)
         return [self.read([piece])[0] if isinstance(piece, Source) else piece for piece in pieces]
 
     def _divide(self, source: Source, split: Callable[..., list[str | Cut]]) -> Pieces[Source]:
@@ -236,21 +235,16 @@ class Reader:
         self, sources: Sequence[str], targets: Sequence[str], directions: Sequence[Direction]
     ) -> list[Output]:
         """Makes outputs of given pairs, from segments of the sources and encoded targets."""
-        segments = self.read(
-            [
-                Source(text, direction.for_text(text, self._tags))
-                for text, direction in zip(sources, directions, strict=True)
-            ]
-        )
+        pairs = zip(sources, directions, strict=True)
+        asked = [Source(text, direction.for_text(text, self._tags)) for text, direction in pairs]
+        segments = self.read(asked)
         readings = []
         for segment, target in zip(segments, targets, strict=True):
             kept = Copies.find(segment.text, segment.kept, target).in_output
             readings.append(self._stand_ins.reading_of_target(target, kept, segment.reading))
-        encoded = self.encode(
-            "target",
-            [reading.text for reading in readings],
-            [segment.source.direction.target for segment in segments],
-        )
+        texts = [reading.text for reading in readings]
+        languages = [segment.source.direction.target for segment in segments]
+        encoded = self.encode("target", texts, languages)
         columns = zip(segments, encoded, readings, targets, strict=True)
         return [
             Output(
@@ -281,15 +275,12 @@ class Reader:
 
     def source_spans(self, segments: Sequence[Segment]) -> list[list[Span]]:
         """Returns the span of each token of segments in their texts; a tag has an empty one."""
-        directions = [segment.source.direction for segment in segments]
-        rows = self._spans(
-            "source",
-            [segment.encoded for segment in segments],
-            [direction.source for direction in directions],
-        )
+        encoded = [segment.encoded for segment in segments]
+        languages = [segment.source.direction.source for segment in segments]
+        rows = self._spans("source", encoded, languages)
         spans = []
-        for segment, direction, row in zip(segments, directions, rows, strict=True):
-            shift = len(direction.read(""))  # of the tag, which is no part of the text
+        for segment, row in zip(segments, rows, strict=True):
+            shift = len(segment.source.direction.read(""))  # the tag is no part of the text
             in_text = (
                 segment.reading.in_original((max(begin - shift, 0), max(end - shift, 0)))
                 for begin, end in row
@@ -302,14 +293,13 @@ class Reader:
         # The outputs of a call are either all given or all found.
         given = [output.given for output in outputs if output.given is not None]
         targets = [output.segment.source.direction.target for output in outputs]
-        rows = (
-            self._spans("target", given, targets)
-            if given
-            else [
+        if given:
+            rows = self._spans("target", given, targets)
+        else:
+            rows = [
                 spans_of_ids(self.target_tokenizer, output.hypothesis.ids, output.decoded)
                 for output in outputs
             ]
-        )
         return [
             [stripped(output.decoded, span) for span in row[: len(output.hypothesis.ids)]]
             for output, row in zip(outputs, rows, strict=True)

@@ -132,12 +132,11 @@ class Steps:
         """Returns outputs with links; transformers aligns them if the search has not."""
         rows: Any = [output.hypothesis.aligned for output in outputs]
         if None in rows:
-            rows = self.engines.transformers.alignments(
-                [output.segment.ids for output in outputs],
-                [self._ended(output.hypothesis) for output in outputs],
-                call.batch_tokens,
-                needed_start(call.search.settings),
-            )
+            start = needed_start(call.search.settings)
+            sources = [output.segment.ids for output in outputs]
+            targets = [self._ended(output.hypothesis) for output in outputs]
+            align = self.engines.transformers.alignments
+            rows = align(sources, targets, call.batch_tokens, start)
         in_sources = self.reader.source_spans([output.segment for output in outputs])
         in_outputs = self.reader.output_spans(outputs)
         linked = []
@@ -156,12 +155,9 @@ class Steps:
         settings, longest = call.search.settings, call.search.max_new_tokens
         # A score needs an end; that of an output without one is left out below.
         ended = [self._ended(output.hypothesis) for output in outputs]
-        rows = call.engine.token_scores(
-            [output.segment.ids for output in outputs],
-            ended,
-            call.batch_tokens,
-            needed_start(settings),
-        )
+        sources = [output.segment.ids for output in outputs]
+        start = needed_start(settings)
+        rows = call.engine.token_scores(sources, ended, call.batch_tokens, start)
         scored = []
         for output, ids, row in zip(outputs, ended, rows, strict=True):
             scores = row[: len(output.hypothesis.tokens)]

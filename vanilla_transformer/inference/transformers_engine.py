@@ -31,8 +31,8 @@ class TransformersEngine(Engine):
 
     def __init__(self, model: Any, tokenizer: Any = None) -> None:
         self.model, self.tokenizer = model, tokenizer
-        vocabulary = model.get_output_embeddings().out_features
-        self.unnamed = [] if tokenizer is None else unnamed_ids(tokenizer, vocabulary)
+        self.vocab_size = model.get_output_embeddings().out_features
+        self.unnamed = [] if tokenizer is None else unnamed_ids(tokenizer, self.vocab_size)
 
     @property
     def device_type(self) -> str:
@@ -41,8 +41,7 @@ class TransformersEngine(Engine):
 
     @cached_property
     def _word_joins(self) -> WordJoins:
-        vocabulary = self.model.get_output_embeddings().out_features
-        return WordJoins.find(target_side(self.tokenizer), vocabulary)
+        return WordJoins.find(target_side(self.tokenizer), self.vocab_size)
 
     def generate(
         self,

@@ -453,9 +453,8 @@ class Translator:
                 raise ValueError(f"`{name}` is {texts!r}: give a list of texts.")
         if len(sources) != len(targets):
             raise ValueError(f"There are {len(sources)} sources and {len(targets)} targets.")
-        sources, targets = (
-            [text.strip(WHITE_SPACE) for text in side] for side in (sources, targets)
-        )
+        sources = [text.strip(WHITE_SPACE) for text in sources]
+        targets = [text.strip(WHITE_SPACE) for text in targets]
         search = self.search_of(options)
         directions = self.directions(len(sources), options, search)
         pairs = self.reader.read_pairs(sources, targets, directions)

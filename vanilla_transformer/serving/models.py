@@ -8,7 +8,11 @@ from functools import partial
 
 from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
-from vanilla_transformer.inference.pivot import combine_translations, job_to_pivot, plan_from_pivot
+from vanilla_transformer.inference.pivot import (
+    combine_translations,
+    plan_from_pivot,
+    without_read_memories,
+)
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.language_tags import Languages, closest_tag, is_language
 from vanilla_transformer.serving.detection import Detected, detect_sources
@@ -45,12 +49,12 @@ class ServedDirection:
         needed = TranslateOptions(
             source_language=source, target_language=target, marks=True, scores=options.scores
         )
-        to_pivot = await self.model.compute(plan, needed, memories, job_to_pivot)
+        to_pivot = await self.model.compute(plan, needed, memories, without_read_memories)
         job, outputs = job_of(to_pivot.planned), [row[0] for row in to_pivot.rows]
 
         # The planned job has the memory's translations again, which are of the final language.
         def plan_further(translator: Translator, options: TranslateOptions, _: list[Memory]) -> Job:
-            return plan_from_pivot(translator, options, job_to_pivot(job), outputs)
+            return plan_from_pivot(translator, options, without_read_memories(job), outputs)
 
         from_pivot = await self.further.compute(plan_further, options, [])
         rows = [
