@@ -71,7 +71,6 @@ class Pattern(NamedTuple):
         expression: The regular expression of a part.
         examples: Examples of such parts.
         lookalikes: Similar texts without such a part.
-        is_unambiguous: Whether no prose matches: a part that an output invents is taken out.
         is_code: Takes a part, its text and all matches there; tells if it is code. None: it is.
     """
 
@@ -80,8 +79,12 @@ class Pattern(NamedTuple):
     expression: str
     examples: str = ""
     lookalikes: str = ""
-    is_unambiguous: bool = False
     is_code: Callable[[str, str, Collection[str]], bool] | None = None
+
+    @property
+    def is_unambiguous(self) -> bool:
+        """Whether no prose matches: a part that an output invents is taken out."""
+        return self.kind == "placeholder" and self.is_code is None
 
     @property
     def may_not_repeat(self) -> bool:
@@ -89,11 +92,7 @@ class Pattern(NamedTuple):
         return self.is_unambiguous or self.kind in ("path", "option", "emoji")
 
     def is_invented(self, part: str, source: str, of_source: Collection["Pattern"]) -> bool:
-        """Returns whether an output has invented a part.
-
-        Args:
-            of_source: The patterns of the parts of the source.
-        """
+        """Returns whether an output invented a part, by the patterns of the parts `of_source`."""
         if self.is_unambiguous:
             return True
         if self.kind != "placeholder" or self not in of_source:
@@ -105,9 +104,7 @@ class Pattern(NamedTuple):
 _placeholder = partial(Pattern, "placeholder")
 _code = partial(Pattern, "code")
 PATTERNS: Sequence[Pattern] = (
-    _placeholder(  # Tokens that stand for a kept part
-        ("<ph",), r"<ph\d>", examples="<ph1>", lookalikes="<ph>", is_unambiguous=True
-    ),
+    _placeholder(("<ph",), r"<ph\d>", examples="<ph1>", lookalikes="<phone>"),  # Stand-ins
     Pattern(  # Addresses of the web and of mail
         "address",
         ("://", "@", "mailto:", "www.", "tel:"),
@@ -129,7 +126,6 @@ PATTERNS: Sequence[Pattern] = (
         r"|\[[a-z][\w-]*(?:\s+[\w-]+=\"[^\"\[\]]*\")+\s*/?\]",  # [shortcode name="x"]
         examples="{{ x | upper }} {% if x %} <%= x %> {{count, number}}",
         lookalikes="{{GENDER:|he|she}}",
-        is_unambiguous=True,
     ),
     _placeholder(  # Placeholders with a name: Python, Ruby, make, Windows, Vue
         ("%", "$(", "$t(", "@"),
@@ -140,7 +136,6 @@ PATTERNS: Sequence[Pattern] = (
         rf"|(?<![{_WORD}])@(?:\.\w+)?:{_NAME}(?:\.\w+)*",  # @:a.b of Vue
         examples="%(name)s %<name>s %{name} %PATH% %name% $(NAME) $t(a.b) @:a.b @NAME@",
         lookalikes="50 %(about) of them, 5 %<br>, from 5% to 10%, $(5), a@b",
-        is_unambiguous=True,
     ),
     _placeholder(  # Placeholders in braces: Python, C#, ICU, Java
         ("{",),
@@ -154,7 +149,6 @@ PATTERNS: Sequence[Pattern] = (
         r"|'[{}]+'",
         examples="{0} {name!r:>10} {0:#,##0.00} {d, date} {0, choice, 0#no|1<{0}} {a:{b}} ${x} '{'",
         lookalikes="{a, b}, {see above}",
-        is_unambiguous=True,
     ),
     _code(  # Dates of strftime: two directives or more
         ("%",),
@@ -174,7 +168,6 @@ PATTERNS: Sequence[Pattern] = (
         r"(?:\s?%%)?|(?<!%)%%(?!%)",
         examples="%s %1$d %.1f%% %'d %*d %dpx 50%% %2$#@files@",
         lookalikes="100 % der, 5% discount, %50i, %12e kadar",
-        is_unambiguous=True,
     ),
     _placeholder(  # Numbered placeholders of Qt
         ("%",),
@@ -198,7 +191,7 @@ PATTERNS: Sequence[Pattern] = (
         is_code=_is_variable,
     ),
     _code(  # One directive of strftime
-        ("%",), rf"(?<!\d\s?)%{_DATE}(?![{_WORD}])", examples="%B %Y", lookalikes="100 %M"
+        ("%",), rf"(?<!\d\s?)%{_DATE}(?![{_WORD}])", examples="%B %Y", lookalikes="5 %A, 100 %M"
     ),
     _code(  # References of HTML to a symbol
         ("&",),
@@ -318,11 +311,7 @@ def _patterns_for(flags: frozenset[str], has_space: bool) -> tuple[list[Pattern]
     """
     names = {flag.removesuffix("-format") for flag in flags if flag.endswith("-format")}
     known = _placeholders_by_flag(" " if has_space else "")
-    own = [
-        _placeholder((), expression, is_unambiguous=True)
-        for name, expression in known.items()
-        if name in names
-    ]
+    own = [_placeholder((), expression) for name, expression in known.items() if name in names]
     refused = [known[name[3:]] for name in names if name[:3] == "no-" and name[3:] in known]
     of_dates = rf"%[-_]?[^{_CONVERSIONS_OF_C}\W\d]"  # %B is of dates alone
     return [*own, *PATTERNS], [rf"(?:{other})(?<!{of_dates})" for other in refused]
@@ -366,8 +355,7 @@ def find_patterns(
         parts = {text[slice(*span)] for span in spans}
         for span in spans:
             part = text[slice(*span)]
-            is_code = pattern.is_code
-            if is_code is None or part in source_parts or is_code(part, text, parts):
+            if not pattern.is_code or part in source_parts or pattern.is_code(part, text, parts):
                 found.append((span, pattern))
                 taken.update(range(*span))
     return sorted(found, key=lambda pair: pair[0])
