@@ -39,7 +39,7 @@ _LETTER = regex.compile(r"\p{L}")
 _NAME = regex.compile(r"(?:[%$#]?[({<]+\s*\$?|\$)([\w.\[\]]+)")  # and a placeholder before it
 _MOST_TRIED = 16
 """Similar texts of which one may fit: if any does, one of the first eight does."""
-_LOCK = Lock()  # of all memories: it is held for some milliseconds at most
+_LOCK = Lock()  # of all memories: one of its own would keep a memory from being pickled
 
 
 class Pair(NamedTuple):
@@ -132,21 +132,28 @@ class Memory:
             if pair.is_doubtful or not is_possible or _nameless(pair.source) != nameless:
                 continue
             if (target := _renamed(pair, text)) is not None:
-                above = self._pairs[index - 1].source if index else ""
-                below = self._pairs[index + 1].source if index + 1 < len(self) else ""
-                beside = (above, before), (below, after)
-                rank = (
-                    (pair.context or "") == (context or ""),
-                    normalized(pair.source) == normalized(text),
-                    index if pair.is_correction else -1,
-                    any(own == given != "" for own, given in beside),
-                    bool(before or after) and any(own == given for own, given in beside),
-                )
+                rank = self._rank(index, text, context, before, after)
                 found.append((rank, Suggestion(pair.source, target, 1.0, is_exact=True)))
         best = max((rank for rank, _ in found), default=None)
         # Later pairs come first, and `most_common` keeps this order among equally frequent ones.
         frequent = Counter(suggestion for rank, suggestion in found if rank == best).most_common(1)
         return frequent[0][0] if frequent else None
+
+    def _rank(
+        self, index: int, text: str, context: str | None, before: str | None, after: str | None
+    ) -> tuple[int, ...]:
+        """Returns the rank of a pair by the first rules of `exact`."""
+        pair = self._pairs[index]
+        above = self._pairs[index - 1].source if index else ""
+        below = self._pairs[index + 1].source if index + 1 < len(self) else ""
+        equal = [own for own, given in ((above, before), (below, after)) if own == given]
+        return (
+            (pair.context or "") == (context or ""),
+            normalized(pair.source) == normalized(text),  # the same names of placeholders
+            index if pair.is_correction else -1,
+            any(equal),  # a neighbour that is a text
+            bool(equal and (before or after)),  # or an end of the file
+        )
 
     def _indices(self, hashed: int) -> Iterator[int]:
         """Yields the indices of the pairs of one hash, the last one first."""
@@ -236,8 +243,7 @@ def memory_suffix(text: str, similar: Suggestion) -> str:
     for kind, *bounds in matcher.get_opcodes():
         if kind != "equal":
             for side, begin, end in zip((stored, query), bounds[::2], bounds[1::2], strict=True):
-                words = [word for word in side.written[begin:end] if word != PART]
-                shown.append(" ".join(words))
+                shown.append(" ".join(word for word in side.cased_words[begin:end] if word != PART))
     return "".join(
         f"{MEMORY_TOKEN}{' ' if is_spaced_script_at(words, 0) else ''}{words}" for words in shown
     )

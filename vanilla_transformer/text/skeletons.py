@@ -35,7 +35,7 @@ class Skeleton:
         parts: The texts of these spans.
         ending: The signs and white space at its end.
         body: The rest, with a NUL for each part.
-        written: The words of the body.
+        cased_words: The words of the body.
         words: These words in small letters.
         breaks: The line breaks and tabs.
 
@@ -56,8 +56,8 @@ class Skeleton:
         self.body = " ".join(normalize("NFC", body).split())
         self.breaks = _BREAK.findall(text.strip())
         words = (self.body[slice(*span)] for span in words_and_signs(self.body))
-        self.written = [word for word in words if word == PART or _WORD.search(word)]
-        self.words = [word.lower() for word in self.written]
+        self.cased_words = [word for word in words if word == PART or _WORD.search(word)]
+        self.words = [word.lower() for word in self.cased_words]
 
 
 class Endings:
@@ -97,13 +97,13 @@ def adapted_target(stored: Skeleton, target: str, query: Skeleton, endings: Endi
     parts = _adapted_parts(own, stored, query)
     if parts is None or query.breaks not in (stored.breaks, own.breaks):
         return None
-    is_upper = _is_in_capitals(query.body) and not _is_in_capitals(stored.body)
-    case = to_upper if is_upper else str
-    body, last = "", len(own.leading_space)
+    write = to_upper if _is_in_capitals(query.body) and not _is_in_capitals(stored.body) else str
+    body = ""
+    last = len(own.leading_space)
     for (begin, end), part in zip(own.spans, parts, strict=True):
-        body += case(target[last:begin]) + part
+        body += write(target[last:begin]) + part
         last = end
-    body += case(target[last : len(target) - len(own.ending)])
+    body += write(target[last : len(target) - len(own.ending)])
     if query.body[:1].isupper() and stored.body[:1].islower() and own.body[:1].islower():
         body = to_upper(body[:1]) + body[1:]
     ending = own.ending

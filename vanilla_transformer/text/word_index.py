@@ -12,9 +12,9 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import extract
 
-# Among 146,000 pairs of programs, 142 of 600 other texts have a pair of similarity 0.4 or more. The
-# 512 pairs that share the most words with a text lack its most similar pair for 2 of them (32 pairs
-# for 10; all pairs take 2.9 ms a text in place of 1.5).
+# Of 600 texts, 142 have a pair of similarity 0.4 or more among 146,000 pairs of programs. For 2 of
+# the 142, the most similar pair is not among the 512 that share the most words; for 10, it is not
+# among 32. A search takes 1.5 ms a text with 512 pairs, and 2.9 ms with all.
 _MOST_COMPARED = 512
 
 
