@@ -49,7 +49,7 @@ def _is_in(tag: str | None, *languages: str) -> bool:
 
 
 def _without_accents(word: regex.Match[str]) -> str:
-    """Returns a Greek word without accents; two vowels that one divides get a diaeresis."""
+    """Returns a Greek word without accents; a diaeresis keeps vowels apart that one divided."""
     letters = normalize("NFD", word[0])
     if letters in ("\u03b7\u0301", "\u0397\u0301"):  # "or"; without its accent the article
         return "\u0389"

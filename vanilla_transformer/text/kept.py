@@ -150,9 +150,8 @@ class Copies:
             for text, count in lacking.items()
             if not is_written_out(text, output)
         ]
-        in_output = [part.span for part in found]
         pairs = _pairs(complete, found, origins)
-        return cls(source, output, in_output, pairs, missing, spare, origins)
+        return cls(source, output, [part.span for part in found], pairs, missing, spare, origins)
 
     @property
     def are_right(self) -> bool:
@@ -214,7 +213,6 @@ def _divide(
     """Divides the parts of an output into those that the source has and spare ones.
 
     For each part in order, the first rule that fits decides:
-
     1. The source has it once more: it is found. Of two equal parts side by side, the second one is
        passed over if one is too many.
     2. It is the `%%` of a number, or of a part before it that may stand for one: it is text.

@@ -72,7 +72,8 @@ def edits_to_add_percents(
     in_source, in_output = _numbers(source, kept), _numbers(output, copies)
     lost = Counter(number.value for number in in_source if number.has_sign)
     lost -= Counter(number.value for number in in_output if number.has_sign or number.has_word)
-    bare, edits = {number.value for number in in_source if not number.has_sign}, list[Edit]()
+    bare = {number.value for number in in_source if not number.has_sign}
+    edits: list[Edit] = []
     for value, has_sign, has_word, end in in_output:
         if lost[value] > 0 and not (has_sign or has_word or value in bare):
             lost[value] -= 1
@@ -83,5 +84,8 @@ def edits_to_add_percents(
 def _numbers(text: str, kept: Sequence[Span]) -> list[_Number]:
     """Returns the numbers of a text outside of kept parts, in order."""
     others = apply_edits(text, [Edit(begin, end, "\0" * (end - begin)) for begin, end in kept])
-    hits = NUMBER.finditer(others)
-    return [_Number(n[2].replace(",", "."), bool(n[1] or n[3]), bool(n[4]), n.end(2)) for n in hits]
+    return [
+        _Number(value.replace(",", "."), bool(before or after), bool(word), match.end(2))
+        for match in NUMBER.finditer(others)
+        for before, value, after, word in [match.groups()]
+    ]

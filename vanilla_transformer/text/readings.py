@@ -70,7 +70,7 @@ class Reading:
         The white space before a span goes too.
         """
         text = self.original
-        edits = list[Edit]()
+        edits: list[Edit] = []
         last = 0
         for begin, end in spans:
             if begin == last:
@@ -93,16 +93,16 @@ class Reading:
 
     def edits_to_restore_spaces(self, output: str, links: TokenLinks) -> list[Edit]:
         """Returns the edits that restore white space, such as a no-break space, between words."""
-        edits = list[Edit]()
-        words = words_and_signs(self.original)
+        edits: list[Edit] = []
+        words, linked_with = words_and_signs(self.original), links.linked_with
         gaps = [
             (first, second)
             for first, second in pairwise(words_and_signs(output))
             if output[first[1] : second[0]] == " "
         ]
         for space in self.spaces:
-            left = [s for word in words if word[1] == space.begin for s in links.linked_with(word)]
-            right = [s for word in words if word[0] == space.end for s in links.linked_with(word)]
+            left = [span for word in words if word[1] == space.begin for span in linked_with(word)]
+            right = [span for word in words if word[0] == space.end for span in linked_with(word)]
             linked = (gap for gap in gaps if meets(gap[0], left) and meets(gap[1], right))
             if gap := next(linked, None):
                 gaps.remove(gap)  # which gets one space
@@ -190,7 +190,7 @@ class StandIns:
         """Returns the reading of a given target: equal parts have the tokens of its source.
 
         Args:
-            spans: The kept parts of the target. The reading lacks those that the source's lacks.
+            spans: The kept parts of the target. Those that the source's reading lacks go, too.
         """
         parts: dict[str, deque[Edit]] = defaultdict(deque)
         for edit in source.edits:

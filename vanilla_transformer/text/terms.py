@@ -73,11 +73,11 @@ class Term:
         return form.of(self.source, words_and_signs(self.source))
 
     @cached_property
-    def target_finder(self) -> "Glossary":
-        """A glossary that finds the target; a name such as "iPhone" has this form alone."""
+    def of_target(self) -> "Term":
+        """The target as a term of its own; a name such as "iPhone" has this form alone."""
         words = [self.target[slice(*span)] for span in words_and_signs(self.target)]
         is_name = any(word[1:] != word[1:].lower() for word in words)
-        return Glossary([Term(self.target, self.target, case=is_name, exact=is_name)])
+        return Term(self.target, self.target, case=is_name, exact=is_name)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Glossary:
         """
         if not self.terms:
             return []
-        matches = list[Match]()
+        matches: list[Match] = []
         spans = words_and_signs(text)
         in_lemmas = (False, True) if language else (False,)
         for is_lemma, has_case in product(in_lemmas, (True, False)):
@@ -149,8 +149,7 @@ def targets_in(
     output: str, terms: Iterable[Term], language: str | None, protected: Sequence[OutputSpan] = ()
 ) -> list[Match]:
     """Finds the targets of terms in an output, also inflected ones; see `Glossary.find`."""
-    targets = (target for term in terms for target in term.target_finder.terms)
-    distinct = {target.words(): target for target in targets}
+    distinct = {term.of_target.words(): term.of_target for term in terms}
     return Glossary(distinct.values()).find(output, language, protected)
 
 
@@ -162,7 +161,7 @@ def missing_targets(
     A target within another target counts for both. Inflected forms count as in `targets_in`.
     """
     targets = [term.target for term in terms]
-    finders = {term.target: term.target_finder for term in terms}
+    finders = {term.target: Glossary([term.of_target]) for term in terms}
 
     def count(target: str, texts: Sequence[str]) -> int:
         return sum(len(finders[target].find(text, language)) for text in texts)
@@ -180,9 +179,9 @@ def edits_to_place_terms(
 ) -> list[Edit]:
     """Returns the edits that replace the translations of terms by the targets of a glossary.
 
-    With spaces between words, the usual translation of a term is replaced if it is in the output at
-    most as often as the term in the source. Without them, it is replaced wherever it is linked with
-    the term, or stands alone; else the last word that is linked with the term is.
+    In languages with spaces, the usual translation is replaced unless the output has it more often
+    than the source has the term. In other languages, it is replaced where it is linked with the
+    term or stands alone. If it is nowhere, the last word that is linked with the term is replaced.
 
     Args:
         matches: The terms of the source whose targets the output lacks.

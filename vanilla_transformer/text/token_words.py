@@ -46,7 +46,7 @@ def _whole_letters(text: str, spans: list[Span]) -> list[Span]:
     """Widens spans to the letters that are written as several characters, such as w and U+0301."""
     written = (letter for letter in _LETTER.finditer(text) if not is_normalized("NFC", letter[0]))
     composed = [letter.span() for letter in written]
-    widened = list[Span]()
+    widened: list[Span] = []
     for span in spans:
         touched = [span, *(other for other in composed if meets(span, [other]))]
         widened.append((min(begin for begin, _ in touched), max(end for _, end in touched)))
@@ -93,19 +93,25 @@ def _spans_of_letters(tokenizer: Any, text: str, ids: Sequence[int], side: str) 
         for token_id, token in zip(ids, tokens_of_ids(tokenizer, ids, side), strict=True)
     ]
     spaced = f" {text}"
-    matcher = SequenceMatcher(None, "".join(written), spaced, autojunk=False)
-    blocks = matcher.get_matching_blocks()
+    blocks = SequenceMatcher(None, "".join(written), spaced, autojunk=False).get_matching_blocks()
     pairs = ((own + n, other + n) for own, other, size in blocks for n in range(size))
     in_text = {own: other - 1 for own, other in pairs if not spaced[other].isspace()}
-    spans, begin = list[Span](), 0
+    spans: list[Span] = []
+    begin = 0
     for letters in written:
         own = range(begin, begin + len(letters))
         known = [in_text[position] for position in own if position in in_text]
         spans.append((known[0], known[-1] + 1) if known else (0, 0))
         begin += len(letters)
+    # Special tokens stand for no text, but the unknown token does.
     silent = special - {tokenizer.unk_token_id}
-    for index, (token_id, span) in enumerate(zip(ids, spans, strict=True)):
-        if span == (0, 0) and token_id not in silent:
+    return _with_spans_of_gaps(text, spans, [token_id not in silent for token_id in ids])
+
+
+def _with_spans_of_gaps(text: str, spans: list[Span], have_text: list[bool]) -> list[Span]:
+    """Returns spans in which a token with text, but without letters of it, has the gap there."""
+    for index, has_text in enumerate(have_text):
+        if spans[index] == (0, 0) and has_text:
             before = max((end for _, end in spans[:index]), default=0)
             after = next((begin for begin, end in spans[index:] if end), len(text))
             is_blank = not text[before:after].strip()  # as before a "▁" of its own
@@ -134,6 +140,6 @@ def _spans_of_prefixes(text: str, prefixes: Sequence[str]) -> list[Span]:
         differing = (index for index, (own, other) in pairs if own != other)
         end = max(begin, next(differing, min(len(prefix), len(text))))
         is_part = end < len(prefix)  # the token ends within a character
-        spans.append((begin, end + is_part))
+        spans.append((begin, end + 1 if is_part else end))
         begin = end
     return spans
