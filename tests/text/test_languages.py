@@ -9,10 +9,10 @@ from vanilla_transformer.language_tags import closest_tag, language_name, standa
 from vanilla_transformer.text.capitals import to_title
 from vanilla_transformer.text.detection import are_related, detect
 from vanilla_transformer.text.languages import (
+    asian_language_of,
     is_spaced_script_at,
-    letters_of,
+    letter_pattern_of,
     sentences_have_spaces,
-    tag_of_texts,
     words_have_spaces,
 )
 from vanilla_transformer.text.sentences import sentence_ends
@@ -164,7 +164,7 @@ def test_strangers(pair):
     ],
 )
 def test_letters_of_a_script(tag, text, count):
-    assert len(letters_of(tag).findall(text)) == count
+    assert len(letter_pattern_of(tag).findall(text)) == count
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_the_tokenizer_of_a_score():
     ],
 )
 def test_the_language_of_texts(texts, tag):
-    assert tag_of_texts(texts) == tag
+    assert asian_language_of(texts) == tag
 
 
 def test_spaces():

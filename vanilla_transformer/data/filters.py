@@ -13,7 +13,7 @@ from vanilla_transformer.language_tags import Languages
 from vanilla_transformer.text.detection import are_related, is_detectable, is_unlikely, may_be_in
 from vanilla_transformer.text.edits import Edit, apply_edits
 from vanilla_transformer.text.kept import kept_spans
-from vanilla_transformer.text.languages import letters_of
+from vanilla_transformer.text.languages import letter_pattern_of
 from vanilla_transformer.text.patterns import find_patterns
 from vanilla_transformer.text.printf import normalized_part
 
@@ -63,7 +63,7 @@ def _share_of_script(text: str, language: str) -> float:
 
     Beside Han and Kana, a Latin word counts as one letter.
     """
-    script = letters_of(language)
+    script = letter_pattern_of(language)
     if script is not None and script.match("\u4e2d"):
         text = _LATIN_WORDS.sub("x", text)
     letters = len(_LETTERS.findall(text))

@@ -11,7 +11,7 @@ from vanilla_transformer.inference.results import Mark, Translation, least_risk
 from vanilla_transformer.inference.segments import Fixed, Output, Pieces, Segment, SplitTexts
 from vanilla_transformer.inference.steps import Outputs
 from vanilla_transformer.text.edits import OutputSpan, SourceSpan, Span, apply_edits, moved
-from vanilla_transformer.text.languages import tag_of_texts
+from vanilla_transformer.text.languages import asian_language_of
 from vanilla_transformer.text.lines import count_characters
 from vanilla_transformer.text.printf import edits_to_number, may_be_numbered
 from vanilla_transformer.text.sentences import Cut
@@ -198,7 +198,7 @@ def _put_together(pieces: Pieces[Output], outputs: Sequence[Output]) -> _Whole:
     whole, language = _Whole(), None
     if outputs:
         segment = outputs[0].segment
-        language = segment.target_language or tag_of_texts(output.text for output in outputs)
+        language = segment.target_language or asian_language_of(output.text for output in outputs)
     for piece in pieces:
         if isinstance(piece, Output):
             whole.add(piece)

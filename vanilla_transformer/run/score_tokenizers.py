@@ -9,7 +9,7 @@ from transformers.utils import logging
 from vanilla_transformer.columns import languages_of_rows, references_of
 from vanilla_transformer.grouping import map_grouped
 from vanilla_transformer.names import SCORES_OF_WORDS
-from vanilla_transformer.text.languages import tag_of_texts
+from vanilla_transformer.text.languages import asian_language_of
 from vanilla_transformer.training.metrics import make_metric, score_tokenizer
 
 logger = logging.get_logger(__name__)
@@ -28,7 +28,7 @@ def choose_score_tokenizers(
 
     def choose(group: tuple[str, str | None], references: list[list[str]]) -> list[str]:
         corpus, tag = group
-        if chosen is None and tag is None and (tag := tag_of_texts(chain(*references))):
+        if chosen is None and tag is None and (tag := asian_language_of(chain(*references))):
             of_corpus = f" of {corpus}" if corpus else ""
             logger.warning_once(
                 f"The references{of_corpus} are mostly in the script of "

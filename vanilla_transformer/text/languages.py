@@ -39,7 +39,7 @@ _KANA = regex.compile(r"[\p{Hiragana}\p{Katakana}]")
 
 
 @lru_cache(maxsize=1024)
-def letters_of(tag: str) -> Any:
+def letter_pattern_of(tag: str) -> Any:
     """Returns a pattern of the letters of a language's script, or None if Unicode lacks it."""
     language = langcodes.Language.get(standard_tag(tag))
     scripts = UNICODE_SCRIPTS.get(script_of(tag), (script_of(tag),))
@@ -71,7 +71,7 @@ def sentences_have_spaces(tag: str | None) -> bool:
     return tag is None or script_of(tag) not in WITHOUT_SENTENCE_SPACES
 
 
-def tag_of_texts(texts: Iterable[str]) -> str | None:
+def asian_language_of(texts: Iterable[str]) -> str | None:
     """Returns the tag of an Asian language in whose script most letters of 1,000 texts are.
 
     The tag is "zh", "ja", "ko", "th", "lo", "km", "my", "bo" or "jv-Java". None: another script.
@@ -79,7 +79,7 @@ def tag_of_texts(texts: Iterable[str]) -> str | None:
     sample = "".join(islice(texts, 1000))
     letters = len(_LETTERS.findall(sample))
     for tag in ("ja", "zh", "ko", "th", "lo", "km", "my", "bo", "jv-Java"):
-        script = letters_of(tag)
+        script = letter_pattern_of(tag)
         share = len(script.findall(sample)) / max(letters, 1)
         if share > 0.5 and (tag != "ja" or _KANA.search(sample)):
             return tag

@@ -25,7 +25,7 @@ from transformers import EvalPrediction, PreTrainedTokenizerBase
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.language_tags import script_of
 from vanilla_transformer.names import is_error_rate
-from vanilla_transformer.text.languages import WITHOUT_SPACES, tag_of_texts
+from vanilla_transformer.text.languages import WITHOUT_SPACES, asian_language_of
 
 References = Sequence[str] | Sequence[Sequence[str]]
 """One reference per example, or several, whose number may differ between examples."""
@@ -195,7 +195,7 @@ def score_texts(
             "references: give at least one reference for each of at least one prediction."
         )
     if tokenize is None:
-        tag = tag_of_texts(text for texts in lists for text in texts)
+        tag = asian_language_of(text for texts in lists for text in texts)
         tokenize = "13a" if tag is None else score_tokenizer(tag)
     metric = make_metric(name, tokenize)
     resamples = number_of_resamples(len(lists)) if with_interval else 0
