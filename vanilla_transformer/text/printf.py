@@ -62,7 +62,7 @@ def takes_next_value(part: str) -> bool:
 
 def value_numbers(parts: Iterable[str]) -> list[int]:
     """Returns the number of the value of each placeholder; `%*d` has its width before it."""
-    numbers = list[int]()
+    numbers: list[int] = []
     last = 0
     for part in parts:
         if number := _POSITION.search(part):

@@ -117,7 +117,7 @@ class Reading:
             span = self.in_original(match.span())
             if match[0] in spans and span[0] < span[1]:
                 spans[match[0]].append(span)
-        edits = []
+        edits: list[Edit] = []
         for match in _TOKEN.finditer(output):
             if alike := spans.get(match[0]):
                 span = alike.pop(0) if len(alike) > 1 else alike[0]
@@ -133,7 +133,7 @@ def edits_to_unify_spaces(text: str) -> list[Edit]:
 
     White space without a width counts between two words of scripts with spaces. Soft hyphens go.
     """
-    edits = []
+    edits: list[Edit] = []
     for begin, end in (match.span() for match in OTHER_SPACE.finditer(text)):
         others = text[:begin] + text[end:]
         is_wide = text[begin:end].strip(ZERO_WIDTH) and 0 < begin < len(others)
@@ -195,7 +195,7 @@ class StandIns:
         parts: dict[str, deque[Edit]] = defaultdict(deque)
         for edit in source.edits:
             parts[source.original[edit.begin : edit.end].strip()].append(edit)
-        pairs = list[tuple[Span, Edit]]()
+        pairs: list[tuple[Span, Edit]] = []
         for span in self._fitting(text, spans):
             if alike := parts[text[slice(*span)]]:
                 pairs.append((span, alike.popleft()))

@@ -31,7 +31,7 @@ def edits_to_restore(copies: Copies, links: TokenLinks, protected: OutputSpans =
     The edits are in order and do not overlap. Protected parts of the output, such as terms, stay.
     """
     output = copies.output
-    edits = list[Edit]()
+    edits: list[Edit] = []
     taken = [*copies.in_output, *protected]
     spare = [extra.span for extra in copies.spare]
     for span in _missing_parts(copies, links):

@@ -234,7 +234,7 @@ def edits_to_annotate(text: str, terms: Iterable[tuple[Span, str]]) -> list[Edit
     White space before a term becomes one space within the tokens: vocabularies have words with it.
     """
     begin_token, between, end_token = TERM_TOKENS
-    edits = []
+    edits: list[Edit] = []
     for (begin, end), target in terms:
         first = len(text[:begin].rstrip())
         space = "" if 0 < first == begin else " "

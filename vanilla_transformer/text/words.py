@@ -74,7 +74,7 @@ def words_of_spans(text: str, spans: Sequence[Span]) -> list[range]:
     word_at = [-1] * len(text)
     for index, (begin, end) in enumerate(aligner_words(text)):
         word_at[begin:end] = [index] * (end - begin)
-    ranges = []
+    ranges: list[range] = []
     for begin, end in spans:
         inside = [index for index in word_at[begin:end] if index >= 0]
         ranges.append(range(inside[0], inside[-1] + 1) if inside else range(0))
