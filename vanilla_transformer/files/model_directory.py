@@ -15,6 +15,7 @@ TOKENIZER_FILES = ("tokenizer.json", "target_tokenizer.json", "tokenizer_config.
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 """Files of a saved model that hold its weights."""
 _FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
+_READ_FILES = ("generation_config.json", *TOKENIZER_FILES)
 _DECIDING = (*WEIGHTS, "*.json", "*.model", "*.spm", "*.txt")
 
 
@@ -77,3 +78,6 @@ def check_model_directory(path: str) -> None:
             "give a directory that this package saved, or convert the model first with "
             "`vanilla-transformer convert`."
         )
+    for name in _READ_FILES:
+        if (folder / name).is_file():
+            read_object(folder / name)
