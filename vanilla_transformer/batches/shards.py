@@ -79,6 +79,10 @@ class Shards:
             parts.append(Dataset(table, fingerprint=text_digest(f"{self.key} {number}")))
         return concatenate_datasets(parts)
 
+    def are_whole(self, rows: int) -> bool:
+        """Returns whether the lengths of all rows are there too."""
+        return (self.folder / LENGTHS).is_file() and len(self.lengths()) == rows
+
 
 def make_shards(
     folder: Path,
@@ -109,8 +113,7 @@ def make_shards(
     ]
     shards = [_read_shard(_shard_path(folder, number), key) for number in range(len(spans))]
     missing = [number for number, shard in enumerate(shards) if shard is None]
-    lengths = folder / LENGTHS
-    if known is not None and not missing and lengths.is_file() and len(known.lengths()) == rows:
+    if known is not None and not missing and known.are_whole(rows):
         return known  # the folder may be one that nobody writes to
     tasks: Any = [(_shard_path(folder, number), spans[number]) for number in missing]
     done = rows - sum(len(span) for _, span in tasks)

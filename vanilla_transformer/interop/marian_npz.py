@@ -191,6 +191,8 @@ def _find_unknown_options(
         depth, layers = options.get(f"{stack[:3]}-depth"), len(layers_of(weights, stack))
         if depth != layers:
             yield f"`{stack[:3]}-depth` is {depth!r}, but the file has {layers} layers"
+    if not isinstance(options.get("transformer-heads"), int):
+        yield f"`transformer-heads` is {options.get('transformer-heads')!r}, not a number"
 
 
 def _read_fields(options: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:

@@ -570,7 +570,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         transformers, unless all are.
         """
         pairs = [(loss.item(), int(count)) for loss, count in self._scored]
-        rows: list[tuple[float, int]] = gather_object(pairs)
+        rows = gather_object(pairs) if self.args.world_size > 1 else pairs
         finite = [row for row in rows if math.isfinite(row[0])]
         if finite and self.args.logging_nan_inf_filter:
             rows = finite
