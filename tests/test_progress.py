@@ -2,11 +2,12 @@
 
 import io
 import sys
+from logging import getLogger
 
 import pytest
 
 from vanilla_transformer import progress
-from vanilla_transformer.progress import Progress
+from vanilla_transformer.progress import Progress, without_messages
 
 
 class Terminal(io.StringIO):
@@ -116,3 +117,13 @@ def test_a_process_without_standard_error_works(clock, monkeypatch):
     with Progress(10, "texts") as shown:
         clock[0] += 60
         shown.update(5)
+
+
+def test_silence_lasts_until_the_outer_block_ends(caplog):
+    logger = getLogger("vanilla_transformer.test")
+    with without_messages():
+        with without_messages():
+            logger.warning("inner")
+        logger.warning("outer")
+    logger.warning("afterwards")
+    assert [record.message for record in caplog.records] == ["afterwards"]

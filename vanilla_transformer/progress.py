@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from logging import DEBUG, NOTSET, WARNING, Handler, LogRecord, disable, getLogger
+from logging import DEBUG, WARNING, Handler, LogRecord, disable, getLogger
 from time import monotonic
 from typing import Self, TypeVar
 
@@ -43,12 +43,13 @@ def show_messages(level: int) -> None:
 
 @contextmanager
 def without_messages() -> Iterator[None]:
-    """Hides warnings and lesser messages of all packages."""
-    disable(WARNING)
+    """Hides warnings and lesser messages of all packages; blocks may be nested."""
+    hidden = getLogger().manager.disable
+    disable(max(hidden, WARNING))
     try:
         yield
     finally:
-        disable(NOTSET)
+        disable(hidden)
 
 
 def hide_bars_of_loading() -> None:

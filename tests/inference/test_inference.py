@@ -56,6 +56,17 @@ def test_a_damaged_config_is_named(tmp_path, content):
         check_model_directory(str(tmp_path))
 
 
+@pytest.mark.parametrize("content", ['{"eos_to', "[1]"])
+@pytest.mark.parametrize(
+    "name", ["generation_config.json", "tokenizer.json", "tokenizer_config.json"]
+)
+def test_other_damaged_files_are_named(tmp_path, name, content):
+    (tmp_path / "config.json").write_text('{"model_type": "vanilla_transformer"}')
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=rf"{name}' is not valid".replace(".json", r"\.json")):
+        check_model_directory(str(tmp_path))
+
+
 @pytest.mark.parametrize("cut", [0, 5, 2000])
 def test_weights_cut_short_are_named(trained, tmp_path, cut):
     folder = shutil.copytree(trained, tmp_path / "cut")
