@@ -218,7 +218,7 @@ def _divide(
     2. It is the `%%` of a number, or of a part before it that may stand for one: it is text.
     3. It is a copy too many: it is spare, and must go if it is repeated or may not repeat.
     4. The output has invented it: it is spare and must go.
-    5. The source has a part of its pattern: it is spare, perhaps a misspelt part that is missing.
+    5. The source has a part of its pattern: it is spare, perhaps another spelling of it.
 
     Args:
         patterns: The patterns of those parts of the output that look like code.

@@ -136,7 +136,7 @@ class _Cutter:
         return pieces
 
     def _ends(self, text: str, pattern: Any, offset: int) -> list[int]:
-        """Returns the ends of the units of a pattern, or of sentences (None)."""
+        """Returns the ends of sentences (None) or of other units; only characters divide a part."""
         if pattern is None:
             ends = sentence_ends(text, self.language)
         else:

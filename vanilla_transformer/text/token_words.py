@@ -110,6 +110,7 @@ def _spans_of_letters(tokenizer: Any, text: str, ids: Sequence[int], side: str) 
 
 def _with_spans_of_gaps(text: str, spans: list[Span], have_text: list[bool]) -> list[Span]:
     """Returns spans in which a token with text, but without letters of it, has the gap there."""
+    spans = list(spans)
     for index, has_text in enumerate(have_text):
         if spans[index] == (0, 0) and has_text:
             before = max((end for _, end in spans[:index]), default=0)
