@@ -196,7 +196,7 @@ function finished(reading, result, { before, tag, language }) {
   const facts = { repeated: repeatsItself(kept.text) && !repeatsItself(line), cut: !isComplete,
     untranslated: kept.untranslated, unknown: missing > 0, restored: kept.restored > 0 };
   const doubts = Object.keys(facts).filter((name) => facts[name]);
-  const quality = site.quality && expected(result, ids.length, line, kept, missing, facts, language);
+  const quality = site.quality && expected(result, ids.length, reading, kept, missing, facts, language);
   if (quality !== null && quality < site.doubtful) doubts.push("unsure");
   const marks = kept.spans.map(([begin, end]) => ({ begin, end, kind: "kept" }));
   return { source: line, text: kept.text, marks, doubts, quality, tokens, edits: kept.edits };
@@ -235,16 +235,18 @@ async function inOrder(pieces, translate, onPart = () => {}) {
 }
 
 // As inference/quality.py: a weighted sum of features of an output, and a monotone map.
-function expected({ scores }, tokens, line, { text, restored }, missing, { repeated, cut }, language) {
+function expected({ scores }, tokens, { line, spans }, { text, restored }, missing, { repeated, cut }, language) {
   const { weights, sums, values } = site.quality[language] ?? site.quality[""];
   if (repeated) return values[0];
   const source = count(line), output = Math.max(count(text), 1);
   const sum = (numbers) => numbers.reduce((all, number) => all + number, 0);
+  const inCapitals = line === line.toUpperCase() && line !== line.toLowerCase();
+  const longest = Math.max(...line.split(/\s+/).map(count));
   const features = [
     sum(scores.map((score) => Math.sqrt(-score))) / scores.length, sum(scores.map(Math.exp)) / scores.length,
-    Math.exp(sum(scores)),
-    tokens / source, scores.length / output, Math.log(tokens / scores.length), Math.log1p(tokens),
-    Math.abs(Math.log(output / source)), Math.log1p(output), restored, missing, 0, +cut, 1];
+    Math.exp(sum(scores)), scores.length / output, Math.log(tokens / scores.length), Math.log1p(tokens),
+    Math.abs(Math.log(output / source)), Math.log1p(output), +(text.trim() === line.trim() && !inCapitals),
+    spans.length, restored, (line.match(/\p{Nd}/gu) ?? []).length / source, Math.log1p(longest), missing, 0, +cut, 1];
   const total = sum(features.map((feature, index) => feature * weights[index]));
   const above = sums.findIndex((each) => each >= total);
   if (above < 1) return above ? values.at(-1) : values[0];
