@@ -48,6 +48,8 @@ class LenientFields(Fields):
     api_key: Text = Field("", description="API key, where the server asks for one")
 
 
+_READ_WHOLE = 4
+"""A body up to so many times too large is read whole: clients that send read no answer yet."""
 SomeFields = TypeVar("SomeFields", bound=Fields)
 
 
@@ -64,9 +66,7 @@ async def read_bytes(request: Request, limits: Limits) -> bytes:
     body, more, is_late = bytearray(), True, False
     try:
         async with asyncio.timeout(limits.read_timeout):
-            # Most clients read no answer while they send, so a body that is somewhat too large is
-            # read whole.
-            while more and size <= 4 * limits.max_body:
+            while more and size <= _READ_WHOLE * limits.max_body:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
                     raise RequestError(CLIENT_GONE, "The client closed the connection.")

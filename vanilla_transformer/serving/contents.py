@@ -26,7 +26,7 @@ from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.serving.detection import Detected
 from vanilla_transformer.serving.errors import RequestError, check_limit
-from vanilla_transformer.serving.models import ServedDirection
+from vanilla_transformer.serving.models import Models, ServedDirection
 from vanilla_transformer.serving.served_model import Answer, Planned
 from vanilla_transformer.serving.service import Service
 from vanilla_transformer.text.memory import Memory
@@ -67,19 +67,15 @@ class Contents(ABC, Generic[Item, Planned]):
         Args:
             source: Code of the source language; "auto": that of each item is detected.
         """
-        found: Sequence[tuple[ServedDirection | None, Detected | None]]
-        if source == "auto":
-            detect, texts = service.models.detected_directions, list(map(_text_of, self.items))
-            found = await asyncio.to_thread(detect, texts, target)
-        else:
-            found = [(service.models.direction(source, target), None)] * len(self.items)
+        found = await self._directions(service.models, source, target)
         groups: dict[ServedDirection | None, list[int]] = {}
         for index, (direction, _) in enumerate(found):
             groups.setdefault(direction, []).append(index)
         replies: dict[int, Reply] = {}
         for direction, indices in groups.items():
-            items, answer = [self.items[index] for index in indices], None
+            items = [self.items[index] for index in indices]
             part = replace(self, items=items, direction=direction)
+            answer = None
             if direction:
                 answer = await service.answer(request, direction, part.plan, part.options)
             described = await asyncio.to_thread(part.describe, answer)
@@ -87,6 +83,15 @@ class Contents(ABC, Generic[Item, Planned]):
                 described = [reply | {"pivot": direction.pivot} for reply in described]
             replies |= zip(indices, described, strict=True)
         return [(replies[index], language) for index, (_, language) in enumerate(found)]
+
+    async def _directions(
+        self, models: Models, source: str, target: str
+    ) -> Sequence[tuple[ServedDirection | None, Detected | None]]:
+        """Returns the direction of each item, and its language if that is to be detected."""
+        if source != "auto":
+            return [(models.direction(source, target), None)] * len(self.items)
+        texts = list(map(_text_of, self.items))
+        return await asyncio.to_thread(models.detected_directions, texts, target)
 
     def _reply(self, outputs: Sequence[str], is_complete: bool) -> Reply:
         """Returns the fields that answers to texts and to pages share."""

@@ -33,18 +33,13 @@ _ALWAYS_TOLD = (  # fields of a `Translation` that every answer has
 
 def _option_fields(names: Iterable[str]) -> Any:
     """Makes the fields of a request, under the same names, from the options of a translation."""
-    hints, declared = get_type_hints(TranslateOptions), TranslateOptions.__dataclass_fields__
-    made: dict[str, Any] = {
-        name: (
-            hints[name],
-            Field(
-                declared[name].default,
-                description=declared[name].metadata["help"],
-                **range_of(TranslateOptions, name),
-            ),
-        )
-        for name in names
-    }
+    hints = get_type_hints(TranslateOptions)
+    made = dict[str, Any]()
+    for name in names:
+        declared = TranslateOptions.__dataclass_fields__[name]
+        limits = range_of(TranslateOptions, name)
+        field = Field(declared.default, description=declared.metadata["help"], **limits)
+        made[name] = (hints[name], field)
     return create_model("OptionFields", __base__=Fields, **made)
 
 
@@ -83,8 +78,7 @@ async def generate(request: Request) -> JSONResponse:
     answer = await service.finish_in_time(request, work)
     has_memory = service.memory is not None
     rows = [
-        [_describe_output(output, fields.scores, has_memory) for output in outputs]
-        for outputs in answer.rows
+        [_describe_output(each, fields.scores, has_memory) for each in row] for row in answer.rows
     ]
     outputs = rows if isinstance(fields.texts, list) else rows[0]
     return JSONResponse({"model": direction.model.entry.name, "outputs": outputs})
@@ -93,18 +87,12 @@ async def generate(request: Request) -> JSONResponse:
 @router.get("/v1/models", summary="Lists the models.")
 async def models(request: Request) -> JSONResponse:
     """Answers with the models."""
-    return JSONResponse(
-        [
-            {
-                "name": model.entry.name,
-                "directions": [
-                    {"source": source, "target": target} for source, target in model.directions
-                ],
-                **_describe_translator(model.translator),
-            }
-            for model in service_of(request).models.by_name.values()
-        ]
-    )
+    described = list[dict[str, Any]]()
+    for model in service_of(request).models.by_name.values():
+        directions = [{"source": source, "target": target} for source, target in model.directions]
+        facts = _describe_translator(model.translator)
+        described.append({"name": model.entry.name, "directions": directions, **facts})
+    return JSONResponse(described)
 
 
 def _describe_translator(translator: Translator | None) -> dict[str, Any]:

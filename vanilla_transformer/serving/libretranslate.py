@@ -180,33 +180,26 @@ async def detect(request: Request) -> JSONResponse:
     service = service_of(request)
     fields = await service.read_fields(request, DetectFields)
     service.check_size([fields.q])
-    codes = [code for direction in service.models.directions for code in direction]
-    found = await asyncio.to_thread(detect_languages, fields.q, codes)
+    found = await asyncio.to_thread(detect_languages, fields.q, service.models.codes)
     return JSONResponse([_describe(*language) for language in found[:1]])
 
 
 @router.get("/languages", summary="Lists the languages, and the targets of each.")
 async def languages(request: Request) -> JSONResponse:
     """Answers with the languages of all models."""
-    directions = service_of(request).models.directions
-    codes = dict.fromkeys(code for direction in directions for code in direction)
-    return JSONResponse(
-        [
-            {
-                "code": code,
-                "name": _name_of(code),
-                "targets": [target for source, target in directions if source == code],
-            }
-            for code in codes
-        ]
-    )
+    models = service_of(request).models
+    described = list[dict[str, Any]]()
+    for code in models.codes:
+        targets = [target for source, target in models.directions if source == code]
+        described.append({**_describe_language(code), "targets": targets})
+    return JSONResponse(described)
 
 
 @router.get("/frontend/settings", summary="Describes the server for clients with a user interface.")
 async def frontend_settings(request: Request) -> JSONResponse:
     """Answers with the settings of this server that a page shows."""
     service = service_of(request)
-    first = dict(zip(("source", "target"), next(iter(service.models.directions)), strict=True))
+    source, target = next(iter(service.models.directions))
     needs_key = bool(service.settings.clients.api_keys)
     return JSONResponse(
         {
@@ -217,7 +210,8 @@ async def frontend_settings(request: Request) -> JSONResponse:
             "frontendTimeout": 500,
             "glossaries": service.glossaries.names,
             "language": {
-                side: {"code": code, "name": _name_of(code)} for side, code in first.items()
+                "source": _describe_language(source),
+                "target": _describe_language(target),
             },
             "maxAlternatives": service.settings.limits.max_beams - 1,
             "models": [
@@ -240,8 +234,7 @@ def _describe(code: str, confidence: int) -> dict[str, Any]:
     return {"language": code, "confidence": confidence}
 
 
-def _name_of(code: str) -> str:
-    """Returns the name of a language, or the code itself if it is of no language."""
-    if code == ANY:
-        return "Any"
-    return language_name(code) if is_language(code) else code
+def _describe_language(code: str) -> dict[str, Any]:
+    """Returns a code with the name of its language; a code of no language is its own name."""
+    name = language_name(code) if is_language(code) else code
+    return {"code": code, "name": "Any" if code == ANY else name}

@@ -18,7 +18,7 @@ from vanilla_transformer.language_tags import Languages, closest_tag, is_languag
 from vanilla_transformer.serving.detection import Detected, detect_sources
 from vanilla_transformer.serving.errors import RequestError
 from vanilla_transformer.serving.monitoring import Metrics
-from vanilla_transformer.serving.served_model import Answer, Plan, Planned, ServedModel, job_of
+from vanilla_transformer.serving.served_model import Answer, Plan, Planned, ServedModel
 from vanilla_transformer.serving.settings import ANY, Settings
 from vanilla_transformer.serving.translators import Translators, load_translator
 from vanilla_transformer.text.memory import Memory
@@ -31,12 +31,12 @@ class ServedDirection:
     model: ServedModel
     codes: tuple[str, str]  # of source and target, by which clients name it
     languages: Languages = (None, None)  # as the model names them
-    further: "ServedDirection | None" = None  # from the target of the model to that of the codes
+    second: "ServedDirection | None" = None  # from the target of the model to that of the codes
 
     @property
     def pivot(self) -> str | None:
         """The code of the language between source and target, if there is one."""
-        return self.further.codes[0] if self.further else None
+        return self.second.codes[0] if self.second else None
 
     async def compute(
         self, plan: Plan[Planned], options: TranslateOptions, memories: list[Memory]
@@ -44,26 +44,25 @@ class ServedDirection:
         """Computes the outputs of a request with one model, or with two models in turn."""
         source, target = self.languages
         options = replace(options, source_language=source, target_language=target)
-        if self.further is None:
+        if self.second is None:
             return await self.model.compute(plan, options, memories)
         needed = TranslateOptions(
             source_language=source, target_language=target, marks=True, scores=options.scores
         )
         to_pivot = await self.model.compute(plan, needed, memories, without_read_memories)
-        job, outputs = job_of(to_pivot.planned), [row[0] for row in to_pivot.rows]
+        outputs = [row[0] for row in to_pivot.rows]
 
-        # The planned job has the memory's translations again, which are of the final language.
-        def plan_further(translator: Translator, options: TranslateOptions, _: list[Memory]) -> Job:
-            return plan_from_pivot(translator, options, without_read_memories(job), outputs)
+        def plan_second(translator: Translator, options: TranslateOptions, _: list[Memory]) -> Job:
+            return plan_from_pivot(translator, options, to_pivot.job, outputs)
 
-        from_pivot = await self.further.compute(plan_further, options, [])
+        from_pivot = await self.second.compute(plan_second, options, [])
         rows = [
             [combine_translations(text.text, first, second) for second in row]
-            for text, first, row in zip(job.texts, outputs, from_pivot.rows, strict=True)
+            for text, first, row in zip(to_pivot.job.texts, outputs, from_pivot.rows, strict=True)
         ]
         num_tokens = to_pivot.num_tokens + from_pivot.num_tokens
         seconds = to_pivot.loading_seconds + from_pivot.loading_seconds
-        return Answer(to_pivot.planned, rows, num_tokens, seconds)
+        return Answer(to_pivot.planned, to_pivot.job, rows, num_tokens, seconds)
 
 
 class Models:
@@ -93,11 +92,16 @@ class Models:
             by_source[direction.codes[0]].append(direction)
         by_source.pop(ANY, None)  # a text in any language follows no other model
         for first in direct:
-            for further in by_source[first.codes[1]]:
-                codes = source, target = first.codes[0], further.codes[1]
+            for second in by_source[first.codes[1]]:
+                codes = source, target = first.codes[0], second.codes[1]
                 # Two codes of one language, such as en and en-US, are no direction.
                 if codes not in self.directions and _closest_code(source, [target]) != target:
-                    self.directions[codes] = replace(first, codes=codes, further=further)
+                    self.directions[codes] = replace(first, codes=codes, second=second)
+
+    @property
+    def codes(self) -> list[str]:
+        """The codes of all languages, each once."""
+        return list(dict.fromkeys(code for direction in self.directions for code in direction))
 
     def named(self, name: str | None) -> ServedModel:
         """Returns a model by its name; None is enough where there is one model."""

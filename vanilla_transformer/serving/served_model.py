@@ -24,21 +24,19 @@ from vanilla_transformer.serving.translators import Result, Translators, run_bes
 from vanilla_transformer.text.memory import Memory
 
 Planned = TypeVar("Planned", Job, MarkedJob)
+"""A planned request: the job of its texts, or that of texts with inline tags."""
 Plan = Callable[[Translator, TranslateOptions, list[Memory]], Planned]
+"""Plans a request for a translator, by the options and the memories of former translations."""
 
 
 class Answer(NamedTuple, Generic[Planned]):
     """The outputs of a request."""
 
     planned: Planned
+    job: Job  # as it was computed
     rows: list[list[Translation]]  # of each text, best first
     num_tokens: int  # of the sources
     loading_seconds: float  # in which the request waited for models to be loaded
-
-
-def job_of(planned: Job | MarkedJob) -> Job:
-    """Returns the job of planned texts, with or without tags."""
-    return planned if isinstance(planned, Job) else planned.job
 
 
 class ServedModel:
@@ -58,13 +56,10 @@ class ServedModel:
 
     def _directions(self) -> dict[tuple[str, str], Languages]:
         """Returns the languages of a request in each direction; reads no weights."""
-        path, options = self.entry.path, self.complete(TranslateOptions())
+        path = self.entry.path
         tokenizer = load_tokenizer(path)
         settings = load_generation_settings(path, AutoConfig.from_pretrained(path))
-        source, target = options.source_language, options.target_language
-        assert isinstance(source, str | None)
-        assert isinstance(target, str | None)
-        Direction.resolve(tokenizer, settings, source, target, closest_tag)  # it may refuse them
+        Direction.resolve(tokenizer, settings, *self._languages, closest_tag)  # it may refuse them
         if self.entry.source == ANY and (rows := recorded_directions(tokenizer)):
             return {(first or ANY, second): (first, second) for first, second, _ in rows}
         return {self.entry.direction: (None, None)}
@@ -75,13 +70,19 @@ class ServedModel:
         loaded = self._translators.loaded(self.entry.path)
         return loaded.translator if loaded else None
 
+    @property
+    def _languages(self) -> Languages:
+        """The languages for which the model is served, as far as its codes are of languages."""
+        codes = (None, None) if self.entry.source == ANY else self.entry.direction
+        source, target = (code if code and is_language(code) else None for code in codes)
+        return source, target
+
     def complete(self, options: TranslateOptions) -> TranslateOptions:
         """Returns the options of a request with those of the server.
 
         The languages for which the model is served stand in for those that are not given.
         """
-        codes = (None, None) if self.entry.source == ANY else self.entry.direction
-        source, target = (code if code and is_language(code) else None for code in codes)
+        source, target = self._languages
         return replace(
             options,
             source_language=options.source_language or source,
@@ -95,20 +96,22 @@ class ServedModel:
         plan: Plan[Planned],
         options: TranslateOptions,
         memories: list[Memory],
-        job_to_compute: Callable[[Job], Job] = lambda planned: planned,
+        job_to_compute: Callable[[Job], Job] | None = None,
     ) -> Answer[Planned]:
         """Computes the outputs of a request.
 
         Args:
             plan: Plans the request for a translator, with the completed options.
-            job_to_compute: Returns the job that is computed in place of the planned one.
+            job_to_compute: Returns the job to compute in place of the planned one. None: that one.
         """
         options, name = self.complete(options), self.entry.name
         with self._accepted_request():
             async with self._translators.use(self.entry.path) as (loaded, seconds):
                 translator = loaded.translator
                 planned = await self._prepare(plan, translator, options, memories)
-                job = job_to_compute(job_of(planned))
+                job = planned if isinstance(planned, Job) else planned.job
+                if job_to_compute is not None:
+                    job = job_to_compute(job)
                 split = await self._prepare(translator.reader.split, job)
                 num_tokens = sum(map(len, split.segments))
                 check_limit(num_tokens, self.limits.max_tokens, "tokens")
@@ -118,7 +121,7 @@ class ServedModel:
                     batcher = loaded.batcher(name, self._computation.workers, self._metrics)
                     computed = await batcher.run(split.segments, job.call)
                 rows = await run_beside(self._helpers, translator.joiner.join, job, split, computed)
-        return Answer(planned, rows, num_tokens, seconds)
+        return Answer(planned, job, rows, num_tokens, seconds)
 
     @property
     def is_full(self) -> bool:

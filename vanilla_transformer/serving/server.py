@@ -24,7 +24,8 @@ from vanilla_transformer.serving.settings import Settings
 IDLE_SECONDS = 75
 """Seconds after which an idle connection is closed: more than a proxy keeps it."""
 _PAGE_FILES = {f"/{file}": file for file in web.PAGE}
-_PAGE_FILES |= {"/": web.PAGE[0], "/translator.js": "requests.js"}  # which asks this server
+_PAGE_FILES |= {"/": web.PAGE[0], "/translator.js": "requests.js"}
+"""The files of the page by their paths; its translator.js is the file that asks this server."""
 
 status_routes = APIRouter(tags=["Status"])
 

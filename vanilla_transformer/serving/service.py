@@ -15,7 +15,7 @@ from vanilla_transformer.serving.glossaries import Glossaries
 from vanilla_transformer.serving.memories import StoredMemory
 from vanilla_transformer.serving.models import Models, ServedDirection
 from vanilla_transformer.serving.monitoring import Metrics, record_of
-from vanilla_transformer.serving.served_model import Answer, Plan, Planned, job_of
+from vanilla_transformer.serving.served_model import Answer, Plan, Planned
 from vanilla_transformer.serving.settings import Settings
 from vanilla_transformer.serving.translated_files import TranslatedFiles
 
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Service:
-    """The state of a server that its routes share."""
+    """Checks requests, and computes the answers to them."""
 
     models: Models
     settings: Settings
@@ -79,8 +79,8 @@ class Service:
         record = record_of(request)
         record.fields["model"] = direction.model.entry.name
         answer = await direction.compute(plan, options, memories)
-        texts = [each.text for each in job_of(answer.planned).texts]
-        characters = sum(map(len, texts))
+        texts = answer.job.texts
+        characters = sum(len(each.text) for each in texts)
         record.count(texts=len(texts), characters=characters, tokens=answer.num_tokens)
         if answer.loading_seconds:
             record.count(loading=round(answer.loading_seconds, 3))
