@@ -138,7 +138,7 @@ def test_the_times_of_a_run_follow_from_those_of_a_sample(max_steps, num_steps):
             [("train", 100), ("validation", 64), ("test", 20)],
         )
     )
-    timing = Timing(until_ready=3.0, steps=[9.0, 0.5, 0.5], epochs=0.6, max_steps=50, per_text=0.1)
+    timing = Timing(sample_ready=3.0, steps=[9.0, 0.5, 0.5], epochs=0.6, max_steps=50, per_text=0.1)
     plan = SimpleNamespace(training=SimpleNamespace(max_steps=max_steps, max_tokens=None))
     timed = Pace.of(plan, whole, some, timing)
     assert timed.num_steps == num_steps  # of ten times as many pairs

@@ -19,14 +19,14 @@ from vanilla_transformer.run.options import (
 from vanilla_transformer.run.recipes import Recipe, expand_recipe
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
-_NEEDED = {
+_NEEDS = {
     "target_vocab_size": "separate_vocabularies",
     "target_tokenizer_kind": "separate_vocabularies",
     "teacher_weight": "teacher",
     "simcut_cutoff": "simcut_alpha",
     "guided_alignment_weight": "guided_alignment",
 }
-"""The option without which another one has no effect, by the name of the latter."""
+"""For an option, the other one without which it has no effect."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,8 @@ class RunArguments:
 
         Args:
             defaults: Values that fit the data, for options that are not given. None: the data are
-                not known yet.
+                not known yet; the defaults that need no data are checked, and none is recorded.
         """
-        # Before the data are known, the chosen defaults are checked, but not recorded.
         chosen = choose_before_data(given) if defaults is None else defaults
         origin = {"given": given, "command": tuple(command), "recipe": recipe}
         return make_options(cls, {**chosen, **given, **origin, "defaults": defaults or {}})
@@ -75,7 +74,7 @@ class RunArguments:
                     name not in in_recipe and self.given.get(name) and not self.given.get(needed),
                     f"`{name}` has no effect without `{needed}`: give both, or leave it out.",
                 )
-                for name, needed in _NEEDED.items()
+                for name, needed in _NEEDS.items()
             ),
             (
                 bool({"muon_learning_rate", "muon_momentum"} & (self.given.keys() - in_recipe))

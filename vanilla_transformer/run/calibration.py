@@ -11,7 +11,8 @@ from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.language_tags import known_tag
 from vanilla_transformer.training.metrics import make_metric
 
-_CHECKED, _WORST = 0.3, 0.1
+_CHECKED = 0.3
+_WORST = 0.1
 """Share of the outputs that a person checks first, and share of bad ones; chosen, not measured."""
 
 
@@ -72,7 +73,7 @@ def _expected(outcomes: Sequence[Outcome], learnt_from: Sequence[Outcome]) -> li
 
 
 def share_of_worst(expected: Sequence[float], values: Sequence[float]) -> float:
-    """Returns the share of the lowest tenth of values that has the lowest 30% of expectations."""
+    """Returns the share of the worst values that are among those to check, by the expectations."""
     indices = range(len(values))
     first = sorted(indices, key=expected.__getitem__)[: round(_CHECKED * len(values))]
     worst = sorted(indices, key=values.__getitem__)[: round(_WORST * len(values)) or 1]

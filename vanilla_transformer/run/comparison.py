@@ -132,11 +132,8 @@ def _compare_in_metric(
         ((label, found),) = signatures.items()
         signature = signature or str(found)
         first, *later = cast(list[Any], results[label])
-        ends = interval_ends(metric, first.mean, first.ci)
-        models[name] = {
-            metric: without_infinities(first.score),
-            "interval": list(map(without_infinities, ends)),
-        }
+        ends = map(without_infinities, interval_ends(metric, first.mean, first.ci))
+        models[name] = {metric: without_infinities(first.score), "interval": [*ends]}
         for (other, other_outputs), second in zip(systems[index + 1 :], later, strict=True):
             difference = without_infinities(second.score - first.score)
             p_value = _p_value(first, second, num_different=sum(map(ne, outputs, other_outputs)))

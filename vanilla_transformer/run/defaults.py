@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import ceil
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -199,10 +200,12 @@ def trains_with_muon(given: Mapping[str, Any]) -> bool:
 
 
 def _are_chosen(given: Mapping[str, Any]) -> bool:
+    """Returns whether a run chooses options: it makes a new model, and nothing forbids it."""
     return given.get("model_name_or_path") is None and given.get("choose_defaults", True)
 
 
 def _choose_architecture(options: _OptionResolver, facts: RunFacts) -> None:
+    """Chooses the sizes of the model, its kinds of layers, its dropout and its label smoothing."""
     sizes = facts.sizes
     options.choose("d_model", sizes.d_model)
     options.choose("encoder_layers", sizes.layers)
@@ -214,7 +217,7 @@ def _choose_architecture(options: _OptionResolver, facts: RunFacts) -> None:
     if options["gated_ffn"]:
         options.choose("activation_function", "silu")
     # A gated network has 3 matrices instead of 2: with 2/3 of the width, as many weights.
-    ffn_dim = -(-width // 3) * 8 if options["gated_ffn"] else 4 * width
+    ffn_dim = 8 * ceil(width / 3) if options["gated_ffn"] else 4 * width
     options.choose("encoder_ffn_dim", ffn_dim)
     options.choose("decoder_ffn_dim", ffn_dim)
     options.choose("norm_placement", "pre")
@@ -239,13 +242,13 @@ def _attention_heads(width: int) -> int:
 
 
 def _choose_batches(options: _OptionResolver, facts: RunFacts) -> None:
+    """Chooses the vocabulary, the batches with the limits of lengths, and the epochs."""
     sizes = facts.sizes
     kind = options["tokenizer_kind"] or "bpe"
     if {kind, options["target_tokenizer_kind"] or kind} <= set(_SUBWORDS):
         # Room for subwords beside all characters, which may be thousands.
-        options.choose(
-            "vocab_size", max(sizes.vocab_size, facts.characters + sizes.vocab_size // 2)
-        )
+        needed = facts.characters + sizes.vocab_size // 2
+        options.choose("vocab_size", max(sizes.vocab_size, needed))
     # A batch must hold the longest pair; a side without a limit gets what the other leaves.
     source_limit, target_limit = options["max_source_length"], options["max_target_length"]
     limits = [limit for limit in (source_limit, target_limit) if limit is not None]
@@ -263,6 +266,7 @@ def _choose_batches(options: _OptionResolver, facts: RunFacts) -> None:
 
 
 def _choose_optimizer(options: _OptionResolver, facts: RunFacts) -> None:
+    """Chooses the optimizer with its rates and warm-up, and the number format."""
     sizes, machine, schedule = facts.sizes, facts.machine, options["lr_scheduler_type"]
     if not machine.is_sharded:
         options.choose("optim", MUON)

@@ -84,8 +84,9 @@ def evaluate_model(
     scores = score(range(len(rows)))
     if TWIN in rows.column_names:
         no_twins = [index for index, is_twin in enumerate(rows[TWIN]) if not is_twin]
-        for name, figures in score(no_twins).items() if no_twins else ():
-            scores[name][WITHOUT_TWINS] = {"score": figures[name], "texts": len(no_twins)}
+        if no_twins:
+            for name, figures in score(no_twins).items():
+                scores[name][WITHOUT_TWINS] = {"score": figures[name], "texts": len(no_twins)}
     warn_of_copies(rows, predictions)
     calibration = calibrate(model_name_or_path, outputs, rows) if calibrates else None
     return Evaluation(scores, list(rows["source"]), predictions, calibration)
@@ -189,10 +190,9 @@ def _without_unknown_tags(
 
 def warn_of_copies(rows: Dataset, outputs: Sequence[str], split: str = "") -> None:
     """Warns of outputs that are no better than the sources themselves."""
-    translated, copied = (
-        score_texts("chrf", texts, references_of(rows))["chrf"]
-        for texts in (outputs, list(rows["source"]))
-    )
+    references = references_of(rows)
+    translated = score_texts("chrf", outputs, references)["chrf"]
+    copied = score_texts("chrf", list(rows["source"]), references)["chrf"]
     if translated <= copied:
         logger.warning(
             f"The {split}outputs are no better than the unchanged sources (chrF {translated:.1f}, "

@@ -53,9 +53,8 @@ def describe_expectation(
 
     Trainings of its target language go first. "": none has similar pairs, epochs and width.
     """
-    spelt = target_language and closest_tag(
-        target_language, {row.target_language for row in REACHED}
-    )
+    recorded = {row.target_language for row in REACHED}
+    spelt = target_language and closest_tag(target_language, recorded)
     of_language = [row for row in REACHED if row.target_language == spelt]
 
     def distance(row: Reached) -> float:

@@ -25,7 +25,7 @@ from vanilla_transformer.training.store import OutputDirectory
 logger = logging.get_logger(__name__)
 
 _HEADROOM = 4
-"""Largest number of steps, as a multiple of those that fit: five other processes may end."""
+"""Largest number of steps, as a multiple of those that fit: other processes may end."""
 _MINUTES = (10, 30, 120)
 """The times, in minutes, for which a dry run tells the training that fits."""
 
@@ -146,14 +146,16 @@ def dry_run(arguments: RunArguments) -> None:
     """Times the first steps; tells the trainings that fit into some times, and the whole one."""
     began, folder = monotonic(), Path(str(arguments.training.output_dir))
     arguments, loaded = load_data(arguments, directory=OutputDirectory(folder))
-    loading, sizes = monotonic() - began, candidate_sizes(arguments, loaded)
+    loading = monotonic() - began
+    sizes = candidate_sizes(arguments, loaded)
     models = f" of up to {len(sizes)} models" if len(sizes) > 1 else ""
     logger.info(f"Timing the first steps{models}.")
     measure = cache(partial(measure_pace, arguments, loaded))
     full = measure(sizes[-1])
     if arguments.defaults:
         logger.info(describe_choice(arguments.defaults, loaded.facts))
-    seconds, told = loading + full.seconds_of(full.num_steps) + full.last_scores, set[str]()
+    seconds = loading + full.seconds_of(full.num_steps) + full.last_scores
+    told = set[str]()
     for minutes in sorted({*_MINUTES, arguments.model.minutes or _MINUTES[0]}):
         fit = fit_into(minutes, lambda: loading, sizes, measure)
         too_short = "too short, for the scores at the end"

@@ -70,6 +70,7 @@ def load_data(
 def _load_data(
     arguments: RunArguments, data: DatasetDict | None, directory: OutputDirectory | None
 ) -> LoadedData:
+    """Loads the data of a run, and finds the facts that its defaults depend on."""
     training, init_from = arguments.training, arguments.model.model_name_or_path
     directory = directory or _directory_of(arguments)
     if directory.checkpoint is not None:
@@ -88,13 +89,13 @@ def _load_data(
     _warn_of_known_pairs(sample, splits)
     wanted = {"validation": training.do_eval, "test": training.do_predict}
     splits = DatasetDict({name: splits[name] for name in splits if wanted.get(name) is not False})
-    facts = RunFacts.of(
+    of_data = RunFacts.of(
         pairs=len(splits["train"]),
         characters=_count_alphabet(sample),
         has_validation="validation" in splits,
         machine=Machine.here(training.use_cpu),
     )
-    facts = narrow_to_size(facts, arguments)
+    facts = narrow_to_size(of_data, arguments)
     for split in [name for name in splits if name != "train"]:
         splits[split] = mark_twins(splits[split], splits["train"], arguments.data.tags, split)
     return LoadedData(directory, init_from, splits, found.reports, found.shares, sample, facts)

@@ -120,6 +120,7 @@ def name_on_hub(name: str | None) -> str | None:
 
 
 def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelCardData:
+    """Returns the facts of a model card that the Hub reads."""
     card, entries = plan.arguments.card, plan.arguments.data.entries
     scored = [
         EvalResult(
@@ -188,6 +189,7 @@ def _as_cell(text: str) -> str:
 def _scores_of_corpus(
     metrics: Sequence[str], results: Mapping[str, float], report: CorpusReport
 ) -> str:
+    """Returns a cell with the scores of the texts of a corpus."""
     scores = (
         f"{split} {metric} {results[name]:.2f}"
         for split, prefix in PREFIXES.items()
@@ -198,14 +200,13 @@ def _scores_of_corpus(
 
 
 def _training_procedure(plan: RunPlan, results: Mapping[str, float]) -> str:
+    """Describes the time of a training, its hardware and its software."""
     count = plan.training.world_size
     since = "" if plan.checkpoint is None else f" from {plan.checkpoint.path} on"
-    hardware = (
-        f"{count} x {torch.cuda.get_device_name()}"
-        if plan.training.device.type == "cuda"
-        else f"{count} CPU {'process' if count == 1 else 'processes'} (threads per process: "
-        f"{torch.get_num_threads()})"
-    )
+    processes = "process" if count == 1 else "processes"
+    hardware = f"{count} CPU {processes} (threads per process: {torch.get_num_threads()})"
+    if plan.training.device.type == "cuda":
+        hardware = f"{count} x {torch.cuda.get_device_name()}"
     return (
         f"Training{since} took {results['train_runtime']:.0f} seconds "
         f"({results['train_epoch']:.1f} epochs) on {hardware}.\nVersions: torch "

@@ -12,7 +12,8 @@ from vanilla_transformer.run.architecture_options import ARCHITECTURE_FIELDS
 from vanilla_transformer.run.arguments import RunArguments
 from vanilla_transformer.run.defaults import RunFacts, choose_defaults
 
-_BYTES_OF_TOKEN, _BYTES_OF_THE_REST = 66, 43_000
+_BYTES_OF_TOKEN = 66
+_BYTES_OF_THE_REST = 43_000
 """Bytes of a token in the vocabulary and `tokenizer.json`, and of the tokenizer's other files.
 
 Measured on the 10,000 subwords of the model of the repository.

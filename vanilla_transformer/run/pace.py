@@ -29,8 +29,9 @@ from vanilla_transformer.run.tokenizer_and_config import tokenizer_sample
 from vanilla_transformer.training.deadline import evaluations_of
 from vanilla_transformer.training.store import OutputDirectory
 
-_STEPS, _STEPS_ON_A_GPU = 6, 200
-"""Smallest number of timed steps; a GPU has more, since it records a graph for each batch size."""
+_STEPS = 6
+_STEPS_ON_A_GPU = 200
+"""Smallest numbers of timed steps; a GPU has more, since it records a graph for each batch size."""
 _SECONDS = 10.0
 """Smallest time of these steps, in seconds: with such numbers, a timing takes about a minute."""
 TIMED_PAIRS = 10_000
@@ -59,7 +60,7 @@ _TIMING_OPTIONS = {
 
 
 class _EnoughStepsError(Exception):
-    """Ends a training when enough of its steps are timed."""
+    """Ends a training when its steps are timed: Trainer's own stop might first score and save."""
 
 
 class _StepClock(TrainerCallback):
@@ -92,7 +93,7 @@ class _StepClock(TrainerCallback):
 class Timing(NamedTuple):
     """The times of a run on a sample, in seconds, and numbers of its training."""
 
-    until_ready: float  # until all texts of the sample are token ids
+    sample_ready: float  # until all texts of the sample are token ids
     steps: list[float]  # of each timed step
     epochs: float  # number in the timed steps
     max_steps: int  # number in the whole training of the sample
@@ -119,7 +120,8 @@ class Pace:
         A batch of all pairs holds more of them than one of the sample, since more pairs are of one
         length, and takes longer in proportion. The first step includes preparations.
         """
-        ratio, growth = len(whole["train"]) / len(some["train"]), 1.0
+        ratio = len(whole["train"]) / len(some["train"])
+        growth = 1.0
         if (max_tokens := plan.training.max_tokens) is not None:
             growth = _pairs_of_a_batch(whole["train"], max_tokens)
             growth /= _pairs_of_a_batch(some["train"], max_tokens)
@@ -133,7 +135,7 @@ class Pace:
             num_steps=round(num_steps),
             pairs_per_step=growth * len(some["train"]) * timing.epochs / len(timing.steps),
             seconds_per_step=growth * median(timing.steps[1:] or timing.steps),
-            until_ready=timing.until_ready * ratio,
+            until_ready=timing.sample_ready * ratio,
             per_evaluation=timing.per_text * min(SCORED_WITHIN_MINUTES, texts.get("validation", 0)),
             last_scores=_FINAL_SEARCH * timing.per_text * sum(texts.values()),
         )
@@ -202,15 +204,17 @@ def _draw_sample(splits: DatasetDict) -> DatasetDict:
 def _time_sample(arguments: RunArguments, loaded: LoadedData) -> tuple[RunPlan, Timing]:
     """Makes the plan of a run, trains its first steps, scores some texts, and times all three."""
     clock, began = _StepClock(), monotonic()
-    made = Assembly.of(make_plan(arguments, loaded))
+    assembly = Assembly.of(make_plan(arguments, loaded))
     ready = monotonic() - began
-    made.trainer.add_callback(clock)
+    assembly.trainer.add_callback(clock)
     with suppress(_EnoughStepsError):
-        made.trainer.train()
+        assembly.trainer.train()
     scored = [name for name in PREFIXES if name in loaded.splits]
-    per_text = made.seconds_per_text(scored[0], _SCORED, with_intervals=False) if scored else 0.0
+    per_text = 0.0
+    if scored:
+        per_text = assembly.seconds_per_text(scored[0], _SCORED, with_intervals=False)
     timing = Timing(ready, clock.seconds, clock.epoch, clock.max_steps, per_text)
-    return made.plan, gather_object([timing])[0]  # all processes use the times of the main one
+    return assembly.plan, gather_object([timing])[0]  # all processes use the times of the main one
 
 
 def _pairs_of_a_batch(rows: Dataset, max_tokens: int) -> float:

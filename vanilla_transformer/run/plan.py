@@ -55,12 +55,10 @@ class RunPlan:
         training, and the defaults that the run has chosen, which a resumed run keeps.
         """
         ends = ("max_steps", "num_train_epochs", "early_stopping_patience")
-        minutes = self.arguments.model.minutes
+        minutes, epochs = self.arguments.model.minutes, self.training.num_train_epochs
         limits = {name: getattr(self, name) for name in ("max_source_length", "max_target_length")}
-        digests = {
-            f"{split} data": encoded_digest(rows, encoded[split])
-            for split, rows in self.texts.splits.items()
-        }
+        splits = self.texts.splits.items()
+        digests = {f"{split} data": encoded_digest(rows, encoded[split]) for split, rows in splits}
         return {
             **digests,
             **limits,
@@ -70,7 +68,7 @@ class RunPlan:
             "ends": [getattr(self.training, name) for name in ends],
             "minutes": minutes,
             # The steps of given minutes are planned with these epochs: others have no effect.
-            "`num_train_epochs` beside `minutes`": minutes and self.training.num_train_epochs,
+            "`num_train_epochs` beside `minutes`": None if minutes is None else epochs,
             "defaults": self.arguments.defaults,
         }
 

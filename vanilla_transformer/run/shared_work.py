@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from accelerate.utils import gather_object
 from torch import distributed
@@ -31,14 +31,10 @@ def compute_on_main_process(
     main = training.process_index - training.local_process_index  # that of this machine
     with _ended_processes():
         mains = gather_object([main])
-        groups = {
-            first: distributed.new_group(
-                [rank for rank, its_main in enumerate(mains) if its_main == first],
-                timeout=_LONGEST,
-                backend="gloo",
-            )
-            for first in sorted({*mains})
-        }
+        groups = dict[int, Any]()
+        for first in sorted({*mains}):
+            ranks = [rank for rank, its_main in enumerate(mains) if its_main == first]
+            groups[first] = distributed.new_group(ranks, timeout=_LONGEST, backend="gloo")
     shared: list[tuple[T] | None] = [None]  # the value in a tuple; None: the work has failed
     try:
         if training.process_index == main:

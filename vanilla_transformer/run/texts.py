@@ -1,7 +1,6 @@
 """The texts of a run as its model reads them, with tokenizer, config and settings for them."""
 
 import json
-from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -64,26 +63,11 @@ def prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
     # the tokens that the next steps write. Memories are searched before placeholders change texts.
     if arguments.defaults and loaded.directory.checkpoint is None:
         logger.info(describe_choice(arguments.defaults, loaded.facts))
-    splits, init_from = DatasetDict(loaded.splits), loaded.init_from
+    rows, init_from = loaded.splits["train"], loaded.init_from
     share = share_of_placeholders(loaded.sample, arguments.data.placeholder_share)
-    tags, num_proc = arguments.data.tags, arguments.preparation.num_proc
-    added_tokens = [*tags, *(TERM_TOKENS if arguments.data.terms else ())]
-    if _learns_memory(arguments, splits["train"], init_from):
-        added_tokens.append(MEMORY_TOKEN)
-    tokenizer = _make_tokenizer(arguments, loaded, added_tokens, share > 0)
-    directions = directions_of(splits["train"], possible_tags(tokenizer))
-    if arguments.tokenizer.tokenizer_name_or_path and not arguments.model.model_name_or_path:
-        if directions:
-            keep_targets(tokenizer, {target for _, target, _ in directions})
-    elif init_from is not None:
-        directions = [spelt_by_model(row, tokenizer, init_from) for row in directions]
-    record_directions(tokenizer, directions, tags)
-    if arguments.data.memory != "none" and MEMORY_TOKEN in tokenizer.get_vocab():
-        splits["train"] = annotate_memory(splits["train"], tags, num_proc)
-    if share:
-        splits["train"] = with_placeholders(splits["train"], tokenizer, share, num_proc)
-    if arguments.data.terms:
-        splits["train"] = annotate_terms(splits["train"], tags, num_proc)
+    tokenizer = _make_tokenizer(arguments, loaded, has_stand_ins=share > 0)
+    _record_directions(arguments, rows, init_from, tokenizer)
+    splits = DatasetDict({**loaded.splits, "train": _annotated(arguments, rows, tokenizer, share)})
     config = make_config(arguments.architecture, tokenizer, init_from)
     if (positions := learned_positions(config)) is not None:
         tokenizer.model_max_length = positions
@@ -92,7 +76,30 @@ def prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
         settings = load_generation_settings(init_from, config)
     if language_tokens(tokenizer):
         config, settings = _begin_with_language(config, settings, tokenizer, splits)
-    return RunTexts(splits, loaded.splits["train"][0]["source"], tokenizer, config, settings)
+    return RunTexts(splits, rows[0]["source"], tokenizer, config, settings)
+
+
+def _record_directions(
+    arguments: RunArguments, rows: Dataset, init_from: str | None, tokenizer: Any
+) -> None:
+    """Records the directions of the training pairs in the tokenizer, as a saved model has them."""
+    directions = directions_of(rows, possible_tags(tokenizer))
+    if arguments.tokenizer.tokenizer_name_or_path and not arguments.model.model_name_or_path:
+        if directions:
+            keep_targets(tokenizer, {target for _, target, _ in directions})
+    elif init_from is not None:
+        directions = [spelt_by_model(row, tokenizer, init_from) for row in directions]
+    record_directions(tokenizer, directions, arguments.data.tags)
+
+
+def _annotated(arguments: RunArguments, rows: Dataset, tokenizer: Any, share: float) -> Dataset:
+    """Puts former translations, placeholders and terms into training pairs."""
+    options, num_proc = arguments.data, arguments.preparation.num_proc
+    if options.memory != "none" and MEMORY_TOKEN in tokenizer.get_vocab():
+        rows = annotate_memory(rows, options.tags, num_proc)
+    if share:
+        rows = with_placeholders(rows, tokenizer, share, num_proc)
+    return annotate_terms(rows, options.tags, num_proc) if options.terms else rows
 
 
 def spelt_by_model(direction: Row, tokenizer: Any, init_from: str) -> Row:
@@ -153,11 +160,12 @@ def _learns_memory(arguments: RunArguments, rows: Dataset, init_from: str | None
     return chooses and has_similar_pairs(rows, arguments.data.tags)
 
 
-def _make_tokenizer(
-    arguments: RunArguments, loaded: LoadedData, added_tokens: Sequence[str], has_stand_ins: bool
-) -> Any:
+def _make_tokenizer(arguments: RunArguments, loaded: LoadedData, has_stand_ins: bool) -> Any:
     """Loads the tokenizer of a run, or trains one, which is saved with prepared data."""
     options, prepared = arguments.tokenizer, arguments.preparation.prepared
+    added_tokens = [*arguments.data.tags, *(TERM_TOKENS if arguments.data.terms else ())]
+    if _learns_memory(arguments, loaded.splits["train"], loaded.init_from):
+        added_tokens.append(MEMORY_TOKEN)
     if options.tokenizer_name_or_path or loaded.init_from:
         wanted = options.training_options()
         if "vocab_size" not in arguments.given:  # a chosen size is no demand on a saved vocabulary

@@ -93,7 +93,9 @@ def run(
     began = monotonic() if began is None else began
     with locked_directory(Path(str(training.output_dir)), training.process_index == 0):
         arguments, loaded = load_data(arguments, data)
-        minutes, scores_until, callbacks = arguments.model.minutes, None, list(callbacks)
+        minutes = arguments.model.minutes
+        scores_until = None
+        callbacks = list(callbacks)
         if minutes is not None:
             deadline = Deadline()  # a resumed run ends as it was planned
             if loaded.directory.checkpoint is None:
@@ -101,15 +103,15 @@ def run(
             scores_until = began + _SHARE_OF_MINUTES * 60 * minutes
             callbacks.append(deadline)
         plan = make_plan(arguments, loaded)
-        made = Assembly.of(plan)
+        assembly = Assembly.of(plan)
         for callback in callbacks:
-            made.trainer.add_callback(callback)
-        logger.info(_describe_data(plan, made.encoded, made.trainer.model))
+            assembly.trainer.add_callback(callback)
+        logger.info(_describe_data(plan, assembly.encoded, assembly.trainer.model))
         for report in loaded.reports:
             logger.log(INFO if report.tells_something else DEBUG, report.describe())
         if "validation" not in loaded.splits:
             logger.info("No validation data: nothing is scored, and the last step is kept.")
-        training_run = _TrainingRun(made, scores_until)
+        training_run = _TrainingRun(assembly, scores_until)
         return training_run.figures_if_finished() or training_run.train_and_score()
 
 
@@ -135,9 +137,9 @@ class _TrainingRun:
         scores_until: The end of the scores, in seconds of `monotonic()`. None: all are computed.
     """
 
-    def __init__(self, made: Assembly, scores_until: float | None) -> None:
-        self.made, self.plan, self.trainer = made, made.plan, made.trainer
-        self.scores_until, self.directory = scores_until, made.plan.loaded.directory
+    def __init__(self, assembly: Assembly, scores_until: float | None) -> None:
+        self.assembly, self.plan, self.trainer = assembly, assembly.plan, assembly.trainer
+        self.scores_until, self.directory = scores_until, self.plan.loaded.directory
         self.folder, self.is_main = self.directory.folder, self.trainer.is_world_process_zero()
         self.signatures: dict[str, Mapping[str, str]] = {}  # of the scores of each split
         self.quality = ""  # a sentence on the quality of outputs, by the validation data
@@ -183,6 +185,7 @@ class _TrainingRun:
         return figures
 
     def _train(self, guard: OverwriteGuard) -> dict[str, float]:
+        """Trains the model and saves it; returns the figures of the training."""
         plan, trainer = self.plan, self.trainer
         if plan.checkpoint is not None:
             logger.info(f"The training goes on from {str(plan.checkpoint.path)!r}.")
@@ -210,7 +213,7 @@ class _TrainingRun:
         """Returns the figures with the scores of the validation and the test split added."""
         for split, count in self._sizes_of_samples().items():
             prefix, size = PREFIXES[split], len(self.plan.texts.splits[split])
-            rows, scored, of_split = self.made.score(split, count)
+            rows, scored, of_split = self.assembly.score(split, count)
             of_split.pop("epoch", None)
             of_split[f"{prefix}_samples"] = len(rows)
             of_all = ""
@@ -245,7 +248,7 @@ class _TrainingRun:
         sizes = {split: len(splits[split]) for split in PREFIXES if split in splits}
         if self.scores_until is None or not sizes:
             return sizes
-        seconds = self.made.seconds_per_text(next(iter(sizes)), _TIMED, with_intervals=True)
+        seconds = self.assembly.seconds_per_text(next(iter(sizes)), _TIMED, with_intervals=True)
         possible = (self.scores_until - monotonic()) / seconds
         share = gather_object([possible / sum(sizes.values())])[0]  # that of the main process
         return {split: max(_LEAST_SCORED, int(share * size)) for split, size in sizes.items()}

@@ -44,8 +44,9 @@ class ScoredTexts:
         """Returns all texts of a split, or a sample of at most `most`, which is always the same."""
         rows, tokenizers = plan.texts.splits[split], plan.score_tokenizers[split]
         whole = cls(plan, split, rows, encoded[split], tokenizers)
-        count = len(encoded[split])
-        return whole.select(sorted(Random(0).sample(range(count), min(most or count, count))))
+        if most is None or most >= len(rows):
+            return whole
+        return whole.select(sorted(Random(0).sample(range(len(rows)), most)))
 
     def select(self, indices: Sequence[int]) -> Self:
         """Returns the texts with these indices."""
@@ -59,9 +60,8 @@ class ScoredTexts:
     def make_scorer(self, with_intervals: bool = False) -> GenerationMetrics:
         """Returns the `compute_metrics` of a Trainer for these texts."""
         languages = languages_of_rows(self.rows)
-        groups: list[Sequence[str]] = [
-            [f"{source}-{target}" if source and target else "" for source, target in languages]
-        ]
+        pairs = [f"{source}-{target}" if source and target else "" for source, target in languages]
+        groups: list[Sequence[str]] = [pairs]
         if self.plan.arguments.data.corpora and "corpus" in self.rows.column_names:
             groups.insert(0, list(self.rows["corpus"]))
         if TWIN in self.rows.column_names:
