@@ -178,10 +178,9 @@ class CTranslate2Engine(Engine):
         firsts = translate(
             [begin] * len(sources), beam_size=1, min_decoding_length=0, max_decoding_length=1
         )
-        return [
-            [_with_first_link(output, first.attention[0]) for output in row]
-            for row, first in zip(outputs, firsts, strict=True)
-        ]
+        weights = [first.attention[0] for first in firsts]
+        pairs = zip(outputs, weights, strict=True)
+        return [[_with_first_link(output, first) for output in row] for row, first in pairs]
 
     def _options_of(self, search: Search) -> dict[str, Any]:
         """Returns the options of CTranslate2 for a search, but for the beginning of targets."""

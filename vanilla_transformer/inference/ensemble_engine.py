@@ -41,10 +41,8 @@ class EnsembleEngine(TransformersEngine):
 
     def problems(self, search: Search) -> list[str]:
         """Lists settings that need the scale of the logits, which a mean loses."""
-        values = {name: getattr(search.settings, name) for name in _OF_LOGITS}
-        return [
-            f"`{name}` is {value!r}" for name, value in values.items() if value not in (None, 1)
-        ]
+        given = {name: getattr(search.settings, name) for name in _OF_LOGITS}
+        return [f"`{name}` is {value!r}" for name, value in given.items() if value not in (None, 1)]
 
     def generate(self, *args: Any, **options: Any) -> list[list[Hypothesis]]:
         """Computes the outputs of the mean."""
@@ -57,9 +55,7 @@ class EnsembleEngine(TransformersEngine):
         self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
     ) -> list[list[float]]:
         """Computes the log of the mean probabilities."""
-        scores = [
-            member.token_scores(sources, targets, batch_tokens, start) for member in self.members
-        ]
+        scores = [each.token_scores(sources, targets, batch_tokens, start) for each in self.members]
         return [
             (torch.tensor(members, dtype=torch.float64).logsumexp(0) - log(len(members))).tolist()
             for members in zip(*scores, strict=True)  # of one target

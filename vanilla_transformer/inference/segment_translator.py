@@ -149,9 +149,7 @@ class SegmentTranslator:
                     retry.run(rows, group_call)
             return rows
 
-        keys = [
-            (segment.source.direction.begin, segment.probably_needs_links) for segment in segments
-        ]
+        keys = [(each.source.direction.begin, each.probably_needs_links) for each in segments]
         return map_grouped(segments, keys, run_group)
 
     def _with_sentences(self, rows: list[Outputs], call: Call) -> list[Outputs]:
@@ -168,10 +166,8 @@ class SegmentTranslator:
                 next(computed) if isinstance(piece, Segment) else [piece] * len(rows[index])
                 for piece in read
             ]
-            rows[index] = [
-                replace(output, sentences=of_output)
-                for output, *of_output in zip(rows[index], *columns, strict=True)
-            ]
+            outputs = zip(rows[index], *columns, strict=True)
+            rows[index] = [replace(output, sentences=of_output) for output, *of_output in outputs]
         return rows
 
     def _without_similar(self, rows: list[Outputs], call: Call) -> list[Outputs]:

@@ -143,14 +143,10 @@ class Translator:
         if num_beams is not None:
             search = Search.resolve(settings, {"num_beams": num_beams}, config=config)
             settings = search.to_save()
-        return cls(
-            load_engines(engine, paths, config, tokenizer, device, compute_type, workers),
-            tokenizer,
-            settings,
-            _source_limit(max_source_tokens, tokenizer, config),
-            config,
-            Calibration.load(Path(first)) if len(paths) == 1 else None,
-        )
+        engines = load_engines(engine, paths, config, tokenizer, device, compute_type, workers)
+        limit = _source_limit(max_source_tokens, tokenizer, config)
+        calibration = Calibration.load(Path(first)) if len(paths) == 1 else None
+        return cls(engines, tokenizer, settings, limit, config, calibration)
 
     @classmethod
     def from_model(cls, model: Any, tokenizer: Any, copies_weights: bool = False) -> Self:
@@ -161,13 +157,9 @@ class Translator:
                 mode is restored afterwards.
             copies_weights: Whether the fastest engine computes, with a copy of the present weights.
         """
-        return cls(
-            engines_of_model(model, tokenizer, copies_weights),
-            tokenizer,
-            model.generation_config,
-            _source_limit(None, tokenizer, model.config),
-            model.config,
-        )
+        engines = engines_of_model(model, tokenizer, copies_weights)
+        limit = _source_limit(None, tokenizer, model.config)
+        return cls(engines, tokenizer, model.generation_config, limit, model.config)
 
     def translate(
         self,
@@ -359,14 +351,9 @@ class Translator:
         """Decides the search and the engine of a request."""
         search = self.search_of(options)
         engine = self.engines.for_search(search)
-        numbers = {"n_best": options.n_best, "candidates": options.num_candidates}
-        return Call(
-            search,
-            engine,
-            options.details,
-            options.batch_tokens or engine.batch_tokens,
-            given=options.given() | numbers,
-        )
+        batch_tokens = options.batch_tokens or engine.batch_tokens
+        given = options.given() | {"n_best": options.n_best, "candidates": options.num_candidates}
+        return Call(search, engine, options.details, batch_tokens, given=given)
 
     def directions(
         self, count: int, options: TranslateOptions, search: Search | None = None
