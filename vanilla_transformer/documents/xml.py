@@ -22,18 +22,14 @@ class XmlFile(FileTemplate):
 
     def __init__(self, content: bytes, schema: XmlSchema, names: Sequence[str] = ()) -> None:
         source, encoding = decode_markup(content)
-        try:
-            expat.ParserCreate("utf-8").Parse(source.removeprefix("\ufeff").encode(), True)
-        except expat.ExpatError as error:
-            raise ValueError(f"no well-formed XML: {error}") from error
+        _check_well_formed(source)
         blocks = BlockReader(source, schema)
         units = UnitReader(blocks)
         read = units.places_of if schema.target else blocks.places_of
         places = list[Place]()
         naming = list[tuple[Element, str]]()
         for element in find_elements(source, schema):
-            attribute, version = schema.languages.get(element.name, ("", ""))
-            if attribute and element.attribute("version").startswith(version):
+            if attribute := _naming_attribute(element, schema):
                 naming.append((element, attribute))
             if element.is_block and not element.is_fixed:
                 places += (replace(place, name=element.text_name) for place in read(element))
@@ -61,6 +57,19 @@ class XmlFile(FileTemplate):
         if empty := re.search(rf"""\s{attribute}\s*=\s*(?:""|'')""", element.tag):
             begin, end = (element.begin + position for position in empty.span())
         return f'{text[:begin]} {attribute}="{language}"{text[end:]}'
+
+
+def _check_well_formed(source: str) -> None:
+    try:
+        expat.ParserCreate("utf-8").Parse(source.removeprefix("\ufeff").encode(), True)
+    except expat.ExpatError as error:
+        raise ValueError(f"no well-formed XML: {error}") from error
+
+
+def _naming_attribute(element: Element, schema: XmlSchema) -> str:
+    """Returns the attribute that names the language of translations. "": the element has none."""
+    attribute, version = schema.languages.get(element.name, ("", ""))
+    return attribute if element.attribute("version").startswith(version) else ""
 
 
 def _language_in(naming: Sequence[tuple[Element, str]]) -> str:

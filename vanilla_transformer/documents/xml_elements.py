@@ -4,6 +4,7 @@ import html
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Self
 
 from vanilla_transformer.documents.tags import XML, read_attributes, split_tags
 from vanilla_transformer.documents.xml_schemas import XmlSchema
@@ -40,6 +41,11 @@ class Element:
     is_in_block: bool = False
     is_fixed: bool = False
     children: list["Element"] = field(default_factory=list)
+
+    @classmethod
+    def new(cls, name: str, prefix: str, tag: str, at: int) -> Self:
+        """Makes an element without content that the file lacks at a position."""
+        return cls(name, prefix, tag, begin=at, inside=at, close=at, end=at)
 
     def attribute(self, name: str) -> str:
         """Returns the value of an attribute by its name without a prefix, or an empty text."""
@@ -80,7 +86,8 @@ def find_elements(source: str, schema: XmlSchema) -> Iterator[Element]:
         if len(path) == 1 and name and schema.root not in ("", name):
             raise ValueError(f"<{name}> is no <{schema.root}>, which such a file has.")
         parent = path[-1]
-        element = Element(name, prefix + colon, tag, attributes, begin, end, end, end, parent)
+        element = Element(name, prefix + colon, tag, attributes, begin, parent=parent)
+        element.inside = element.close = element.end = end  # until its end tag is read
         if kind == "text" or tag.startswith("&#"):  # which is a reference to a line break
             element.text = html.unescape(tag)
         elif tag.startswith("<![CDATA["):

@@ -37,22 +37,22 @@ class _XmlTag(Tag):
     Without a text of its own, it marks where other properties of characters begin or end.
 
     Attributes:
-        run: The start of the run around it, with its properties. Empty: it is in no run.
+        run_start: The start tag of the run around it, with its properties. Empty: it is in no run.
     """
 
-    run: str = ""
+    run_start: str = ""
 
 
 class _Piece(NamedTuple):
     """A piece of a text.
 
     Attributes:
-        run: The start of the run around it, with its properties. Empty: it is in no run.
+        run_start: The start tag of the run around it, with its properties. Empty: it is in no run.
         breaks: The part of the file for each line break of the item.
     """
 
     item: Item
-    run: str = ""
+    run_start: str = ""
     breaks: Sequence[str] = ()
 
 
@@ -62,14 +62,14 @@ class XmlPlace(Place):
 
     Attributes:
         prefix: The prefix of the names of its elements, such as "w:".
-        run: The start of the runs outside of its pairs of tags.
+        run_start: The start tag of the runs outside of its pairs of tags.
         breaks: The part of the file for each line break of the text.
         frame: Returns parts of the file; the output is written between each part and the next.
     """
 
     schema: XmlSchema
     prefix: str
-    run: str
+    run_start: str
     breaks: Sequence[str]
     frame: Callable[[TextTranslation], Sequence[str]] = lambda _: ("", "")
 
@@ -77,17 +77,18 @@ class XmlPlace(Place):
         """As for `Place`, with runs around the texts and the frame around the output."""
         begin = f"<{self.prefix}{self.schema.run_text}>"
         written = []
-        for run, parts in groupby(self._parts(whole), key=itemgetter(0)):
+        for run_start, parts in groupby(self._parts(whole), key=itemgetter(0)):
             content = "".join(part for _, part in parts)
-            if run:
-                content = f"{run}{begin}{content}</{self.prefix}t></{self.prefix}{self.schema.run}>"
+            if run_start:
+                end = f"</{self.prefix}t></{self.prefix}{self.schema.run}>"
+                content = f"{run_start}{begin}{content}{end}"
             written.append(content)
         return "".join(written).join(self.frame(whole))
 
     def _parts(self, whole: MarkedText) -> Iterator[tuple[str, str]]:
-        """Yields each text with the start of its run, and each tag with ""."""
+        """Yields each text with the start tag of its run, and each tag with ""."""
         breaks = iter(self.breaks)
-        runs = [self.run]
+        run_starts = [self.run_start]
         for item in whole.parts():
             if not isinstance(item, _XmlTag):  # a tag that only a stored translation has is text
                 text = item if isinstance(item, str) else html.unescape(item.text)
@@ -97,14 +98,14 @@ class XmlPlace(Place):
                     if self.schema.escapes:
                         line = re.sub(r"""[\\'"]|\A[@?]""", r"\\\g<0>", line)
                     if line:
-                        yield runs[-1], html.escape(line, quote=False)
+                        yield run_starts[-1], html.escape(line, quote=False)
             elif item.text:
-                end = f"</{self.prefix}{self.schema.run}>" if item.run else ""
-                yield "", f"{item.run}{item.text}{end}"
+                end = f"</{self.prefix}{self.schema.run}>" if item.run_start else ""
+                yield "", f"{item.run_start}{item.text}{end}"
             elif item.kind == "begin":
-                runs.append(item.run)
+                run_starts.append(item.run_start)
             else:
-                runs.pop()
+                run_starts.pop()
 
 
 @dataclass(frozen=True)
@@ -129,15 +130,15 @@ class BlockReader:
         has_runs = self.schema.run and block.name != "t"
         plain = f"<{block.prefix}{self.schema.run}>" if has_runs else ""
         sizes = Counter[str]()
-        for item, run, _ in pieces:
-            sizes[run or plain] += len(item) if isinstance(item, str) else 0
+        for item, run_start, _ in pieces:
+            sizes[run_start or plain] += len(item) if isinstance(item, str) else 0
         usual = max(sizes, key=sizes.__getitem__, default="")  # most of the text needs no tags
         yield from XmlPlace.find(
             span or (block.inside, block.close),
             list(_with_runs(pieces, usual)),
             schema=self.schema,
             prefix=block.prefix,
-            run=usual,
+            run_start=usual,
             breaks=[part for piece in pieces for part in piece.breaks],
             flags=self.schema.flags,
             **more,
@@ -149,18 +150,19 @@ class BlockReader:
         Args:
             begin: The position of `parent`, or of the element around a run, for the names of pairs.
         """
-        schema, run = self.schema, self._run_of(parent)
-        end = f"</{parent.prefix}{schema.run}>" if run else ""
+        schema, run_start = self.schema, self._run_start_of(parent)
+        end = f"</{parent.prefix}{schema.run}>" if run_start else ""
         for element in parent.children:
             if element.text is not None:
-                yield from self._split_text(element, parent, begin, run)
-            elif run and element.name == "t":
+                yield from self._split_text(element, parent, begin, run_start)
+            elif run_start and element.name == "t":
                 text = "".join(part.text or "" for part in element.children)
-                yield self._lines(text, run, (f"{run}{element.tag}", f"</{element.prefix}t>{end}"))
+                frame = f"{run_start}{element.tag}", f"</{element.prefix}t>{end}"
+                yield self._lines(text, run_start, frame)
             elif schema.breaks & {element.name, *map(element.attribute, ("ctype", "subType"))}:
-                yield _Piece("\n", run, [f"{run}{self.source_of(element)}{end}"])
+                yield _Piece("\n", run_start, [f"{run_start}{self.source_of(element)}{end}"])
             elif element.name in schema.characters:
-                yield _Piece(schema.characters[element.name], run)
+                yield _Piece(schema.characters[element.name], run_start)
             elif schema.run and element.name == schema.run:
                 yield from self._pieces(element, begin)
             elif element.name in schema.inline and element.children and not element.is_fixed:
@@ -173,25 +175,27 @@ class BlockReader:
                 numbers = filter(None, map(element.attribute, ("startRef", "rid", "id")))
                 name = f"{begin} {next(numbers, '')}"
                 span = (element.begin, element.end)
-                tag = _XmlTag(0, self.source_of(element), kind, name, span, run=run)
-                yield _Piece(tag, run)
+                tag = _XmlTag(0, self.source_of(element), kind, name, span, run_start=run_start)
+                yield _Piece(tag, run_start)
 
-    def _run_of(self, element: Element) -> str:
-        """Returns the start of a run with its properties, or "" for another element."""
+    def _run_start_of(self, element: Element) -> str:
+        """Returns the start tag of a run with its properties, or "" for another element."""
         if not self.schema.run or element.name != self.schema.run:
             return ""
         properties = element.child("rPr")
         written = self.source_of(properties) if properties else ""
         return f"<{element.prefix}{self.schema.run}>{written}"
 
-    def _split_text(self, text: Element, parent: Element, begin: int, run: str) -> Iterator[_Piece]:
+    def _split_text(
+        self, text: Element, parent: Element, begin: int, run_start: str
+    ) -> Iterator[_Piece]:
         """Yields the pieces of the text between two tags. In a run, only its `t` has text."""
         content, schema = text.text or "", self.schema
         if text.tag[0] == "&" and not content.strip("\r\n"):  # a reference to a line break
             if re.fullmatch(schema.lines, "\n"):
-                yield _Piece("\n", run, [text.tag])
+                yield _Piece("\n", run_start, [text.tag])
             else:  # programs read a space
-                yield from (_Piece(" ", run), _Piece(_XmlTag(0, text.tag)))
+                yield from (_Piece(" ", run_start), _Piece(_XmlTag(0, text.tag)))
         elif schema.escapes:
             yield from _unescaped(text, parent)
         elif schema.root:  # tags in it are written as text
@@ -200,31 +204,32 @@ class BlockReader:
         elif not schema.run or parent.name == "t":
             yield self._lines(content)
 
-    def _lines(self, text: str, run: str = "", frame: tuple[str, str] = ("", "")) -> _Piece:
+    def _lines(self, text: str, run_start: str = "", frame: tuple[str, str] = ("", "")) -> _Piece:
         """Returns a text with a line break for each match of `schema.lines`; others become spaces.
 
         In the file, `frame` is around each match.
         """
         parts = re.split(f"({self.schema.lines})", text)
         breaks = [sign.join(frame) for sign in parts[1::2]]
-        return _Piece("\n".join(LINE_BREAK.sub(" ", part) for part in parts[::2]), run, breaks)
+        lines = "\n".join(LINE_BREAK.sub(" ", part) for part in parts[::2])
+        return _Piece(lines, run_start, breaks)
 
 
 def _with_runs(pieces: Sequence[_Piece], usual: str) -> Iterator[Item]:
     """Yields texts and tags, with a pair of tags around texts whose run is not the usual one."""
     current, name = usual, ""  # no run is open
-    for index, (item, run, _) in enumerate(pieces):
+    for index, (item, run_start, _) in enumerate(pieces):
         if isinstance(item, Tag):  # the runs of a pair of tags are within it
-            run = current if item.kind == "empty" else usual
+            run_start = current if item.kind == "empty" else usual
         elif not item.strip():
-            run = current
-        if run != current:
+            run_start = current
+        if run_start != current:
             if current != usual:
                 yield _XmlTag(0, "", "end", name)
             name = f"run {index}"
-            if run != usual:
-                yield _XmlTag(0, "", "begin", name, run=run)
-            current = run
+            if run_start != usual:
+                yield _XmlTag(0, "", "begin", name, run_start=run_start)
+            current = run_start
         yield item
     if current != usual:
         yield _XmlTag(0, "", "end", name)

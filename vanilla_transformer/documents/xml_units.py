@@ -81,7 +81,7 @@ class UnitReader:
         at = source.end
         before = self._source[unit.inside : source.begin]
         tag = f"{before[len(before.rstrip()) :]}<{source.prefix}{self._target}>"
-        return Element(self._target, source.prefix, tag, "", at, at, at, at)
+        return Element.new(self._target, source.prefix, tag, at)
 
     def _with_lacking(self, target: Element, sources: _Segments, targets: _Segments) -> _Pairs:
         """Returns the segments of a source with those of the target, or new ones in their order."""
@@ -90,7 +90,7 @@ class UnitReader:
         last_end = 0
         for key, source in sources.items():
             space = self._source[last_end or source.begin : source.begin]
-            new = Element("mrk", source.prefix, space + source.tag, "", at, at, at, at)
+            new = Element.new("mrk", source.prefix, space + source.tag, at)
             segment = targets.get(key, new)
             pairs.append((source, segment))
             at = segment.end
@@ -124,12 +124,14 @@ class UnitReader:
         is_doubtful = output.is_doubtful or old.count("<numerusform") > 1
         state = _state_of(unit.name, replace(output, is_doubtful=is_doubtful))
         stated = unit if unit.name == "segment" else target  # XLIFF 2 tells the state of the unit
-        edits = dict[int, Edit]()
-        for element, written in ((segment, ""), (target, ""), (stated, state)):
-            tag = re.sub(r"\s*/?>$", f"{written}>", _STATE.sub("", element.tag))
-            edits[element.begin] = Edit(element.begin, element.inside, tag)
-        inner = [edits[start] for start in sorted(edits) if start >= begin]
-        head = apply_edits(self._source, inner, begin, segment.inside)
+        # From the outside in; two or all three of them may be one element.
+        elements = {element.begin: element for element in (stated, target, segment)}
+        edits = [
+            Edit(at, element.inside, _stated_tag(element.tag, state if element is stated else ""))
+            for at, element in elements.items()
+            if at >= begin
+        ]
+        head = apply_edits(self._source, edits, begin, segment.inside)
         variants, count = _VARIANT.subn(r"<\1>\0</\1>", old)  # XML holds no NUL
         return [*f"{head}{variants}{end}".split("\0")] if count else [head, end]
 
@@ -174,6 +176,11 @@ def _is_finished(unit: Element, target: Element) -> bool:
     state = _state_in(unit, target)
     is_asked = state in ("new", "initial", "unfinished") or state.startswith("needs-")
     return state in ("vanished", "obsolete") or (target.has_content and not is_asked)
+
+
+def _stated_tag(tag: str, state: str) -> str:
+    """Returns the start tag of an element with other attributes of its state."""
+    return re.sub(r"\s*/?>$", f"{state}>", _STATE.sub("", tag))
 
 
 def _state_of(unit: str, output: TextTranslation) -> str:
