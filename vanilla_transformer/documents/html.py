@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby, pairwise
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import regex
 
@@ -40,7 +40,10 @@ _REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);")
 _WHITE_SPACE = re.compile(r"[ \t\r\n\f]+")
 _PAIR_SIGNS = TAG_SIGNS["begin"] + TAG_SIGNS["end"]
 _SECOND_SPACE = regex.compile(rf"(?<= {TAG_SIGN}*[{_PAIR_SIGNS}]) ")  # as in " <b> "
-_TEXT = ("text", "pre")
+_TEXT: Final = ("text", "pre")
+_PAIR: Final = ("begin", "end")
+Role = Literal["text", "pre", "begin", "end", "fixed", "block"]
+"""What a token is to a translator: text, text in `pre`, a tag, what stays, or the end of a text."""
 
 
 def places_of_html(source: str, dialect: Dialect = HTML) -> Iterator[Place]:
@@ -50,43 +53,44 @@ def places_of_html(source: str, dialect: Dialect = HTML) -> Iterator[Place]:
     Attributes, comments, document types, scripts, styles, and elements with `translate="no"` or the
     class `notranslate` stay as they are; so do `code`, `kbd`, `samp`, `var`, `textarea`, `svg`,
     `math` and `template`. Elements with `translate="yes"` in them are translated. Except in `pre`,
-    white space counts as one space, and a line break between Chinese or Japanese characters not.
+    white space counts as one space; a line break between Chinese or Japanese characters counts as
+    none.
     """
-    groups = groupby(split_markup(source, dialect), lambda token: token.kind == "block")
+    groups = groupby(split_markup(source, dialect), lambda pair: pair[1] == "block")
     for is_block, tokens in groups:
         if not is_block:
             yield from _places_between_blocks(list(tokens))
 
 
-def _places_between_blocks(tokens: list[Token]) -> Iterator[Place]:
+def _places_between_blocks(tokens: list[tuple[Token, Role]]) -> Iterator[Place]:
     """Yields the place of the text of tokens, or several places around unpaired tags."""
     items: list[Item] = [
         html.unescape(token.text)
-        if token.kind in _TEXT
-        else Tag(0, token.text, token.kind, token.name)  # type: ignore[arg-type]  # it is no "block"
-        for token in tokens
+        if role in _TEXT
+        else Tag(0, token.text, role if role in _PAIR else "empty", token.name.lower())
+        for token, role in tokens
     ]
     partners = partners_of(items)
-    tags = [n for n, token in enumerate(tokens) if token.kind in ("begin", "end")]
+    tags = [n for n, (_, role) in enumerate(tokens) if role in _PAIR]
     if unpaired := [n for n in tags if n not in partners]:  # their elements enclose more
-        for last, index in pairwise([-1, *unpaired, len(tokens)]):
-            yield from _places_between_blocks(tokens[last + 1 : index])
+        for before, index in pairwise([-1, *unpaired, len(tokens)]):
+            yield from _places_between_blocks(tokens[before + 1 : index])
         return
     marked = split_edges(join_codes(items))
     if not has_letters(marked.plain):
         return
-    texts = [token for token in tokens if token.kind in _TEXT]
+    texts = [(token, role) for token, role in tokens if role in _TEXT]
     escapes = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
-    for reference in (found for token in texts for found in _REFERENCE.findall(token.text)):
+    for reference in (found for token, _ in texts for found in _REFERENCE.findall(token.text)):
         sign = html.unescape(reference)
         if len(sign) == 1 and sign != " ":
             escapes[ord(sign)] = reference  # an output writes the sign as its source does
-    if texts[0].kind != "pre":  # an image or `code` keeps the spaces on both sides
+    if texts[0][1] != "pre":  # an image or `code` keeps the spaces on both sides
         coded = _WHITE_SPACE.sub(" ", JOINED_LINES.sub("", marked.coded))
         marked = marked.with_coded(_SECOND_SPACE.sub("", coded))
-    begin = tokens[0].begin
-    end = tokens[-1].begin + len(tokens[-1].text)
-    yield Place(marked, begin=begin, end=end, escape=lambda text: text.translate(escapes))
+    (first, _), (last, _) = tokens[0], tokens[-1]
+    end = last.begin + len(last.text)
+    yield Place(marked, begin=first.begin, end=end, escape=lambda text: text.translate(escapes))
 
 
 class _Region(NamedTuple):
@@ -102,39 +106,33 @@ class _Region(NamedTuple):
     is_fixed: bool
 
 
-def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Token]:
-    """Yields the tokens of HTML, whose kinds tell how they are translated.
-
-    The kind is "empty" if a token stays as it is, and "block" if it ends a text.
-    """
+def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[tuple[Token, Role]]:
+    """Yields the tokens of HTML, each with what it is to a translator."""
     open_elements = Counter[str]()
     regions = [_Region("", 0, is_fixed=False)]
     for token in split_tags(source, dialect):
         was_fixed = regions[-1].is_fixed
         name = token.name.lower()
-        kind = token.kind
-        if kind in ("text", "raw"):
-            is_text = not was_fixed and (kind == "text" or name == "title")  # its title has no tags
-            is_pre = kind == "text" and open_elements["pre"]
-            kind = "empty" if not is_text else "pre" if is_pre else "text"
-        elif kind == "other":
-            kind = "empty"
-        else:
-            step = {"begin": 1, "end": -1}.get(kind, 0)
+        role: Role = "fixed"
+        if token.kind in ("text", "raw"):
+            if not was_fixed and (token.kind == "text" or name == "title"):  # which has no tags
+                role = "pre" if token.kind == "text" and open_elements["pre"] else "text"
+        elif token.kind != "other":
+            step = {"begin": 1, "end": -1}.get(token.kind, 0)
             open_elements[name] = max(0, open_elements[name] + step)  # an end tag may end nothing
             while open_elements[regions[-1].name] < regions[-1].depth:
                 regions.pop()
-            if kind == "begin" and name not in _VOID:
+            if token.kind == "begin" and name not in _VOID:
                 asked = _is_fixed(name, token.attributes)
                 if asked is not None and asked != regions[-1].is_fixed:
                     regions.append(_Region(name, open_elements[name], asked))
-            if was_fixed and regions[-1].is_fixed:
-                kind = "empty"
-            elif name in _BLOCKS:
-                kind = "block"
-            elif name in _VOID or (name in _FOREIGN and token.text.endswith("/>")):
-                kind = "empty"
-        yield token._replace(kind=kind, name=name)
+            is_void = name in _VOID or (name in _FOREIGN and token.text.endswith("/>"))
+            if not (was_fixed and regions[-1].is_fixed):
+                if name in _BLOCKS:
+                    role = "block"
+                elif token.kind in _PAIR and not is_void:
+                    role = token.kind
+        yield token, role
 
 
 def _is_fixed(name: str, attributes: str) -> bool | None:

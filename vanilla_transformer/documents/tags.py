@@ -14,7 +14,7 @@ _ATTRIBUTE = re.compile(rf"({_NAME})(?:\s*+=\s*+({_VALUE}))?+")
 _ATTRIBUTES = rf"(?:[\s/]++|{_NAME}(?:\s*+=\s*+{_VALUE})?+)*+"
 # No part can match in two ways, so the time is linear in the length.
 _IN_SCRIPT = re.compile(r"<!--(?!-*>)|-->|</?script(?=[\s/>])", re.IGNORECASE)
-TokenKind = Literal["text", "begin", "end", "empty", "raw", "other", "pre", "block"]
+TokenKind = Literal["text", "begin", "end", "empty", "raw", "other"]
 
 
 class Token(NamedTuple):
@@ -24,8 +24,7 @@ class Token(NamedTuple):
         begin: Its position in the source.
         text: The token, as it is written.
         kind: "begin", "end" and "empty" are tags, "raw" is the content of an element without
-            markup, "other" a comment or the like. In HTML, "pre" is text in `pre`, and "block" a
-            tag that ends a text.
+            markup, "other" a comment or the like.
         name: The name of a tag.
         attributes: The part of a tag behind its name.
     """
