@@ -24,6 +24,7 @@ from vanilla_transformer.text.words import word_borders
 _Units = NDArray[np.bool_]  # some of the units of an output
 _BREAK = regex.compile(r"[\t\n\r]|<[bB][rR]\s*/?>|\Z")
 _CLOSING = regex.compile(r"[\s\p{Pe}\p{Pf}\p{Po}]")
+_NOWHERE: Span = (-1, -1)
 _SPACED_PUNCTUATION = frozenset("!?:;\u00ab\u00bb")  # French puts a space between these and a word
 
 
@@ -45,7 +46,7 @@ class _Node:
     Attributes:
         opening, closing: The indices of its tags before its children, and after them.
         begin, end: The part of the source that it encloses, without white space around it.
-        placed: The span of the output that it encloses. (0, 0): it is not placed yet.
+        placed: The span of the output that it encloses, or `_NOWHERE` until it is placed.
     """
 
     opening: list[int]
@@ -53,7 +54,7 @@ class _Node:
     end: int = 0
     closing: list[int] = field(default_factory=list)
     children: list["_Node"] = field(default_factory=list)
-    placed: Span = (0, 0)
+    placed: Span = _NOWHERE
 
 
 def _tree_of_tags(marked: MarkedText) -> _Node:
@@ -142,7 +143,7 @@ class _Placement:
             is_free[aligned.units_within(parent.placed)] = True
             pairs = [node for node in parent.children if node.closing]
             taken = self._place_pairs(pairs, parent, is_free)
-            for node in (node for node in parent.children if not node.placed[1]):
+            for node in (node for node in parent.children if node.placed == _NOWHERE):
                 copy = None if node.closing else self._span_in_same_word(node, is_free)
                 position = copy[0] if copy else self._position_of(node.begin, parent)
                 if before := bisect_left(taken, (position, 0)):
@@ -155,10 +156,10 @@ class _Placement:
         """Places pairs while there are free units, which it updates; returns the spans in order."""
         for find in (self._span_of_pair, self._nearest_word):
             for node in pairs:
-                if not node.placed[1] and (span := find(node, parent, is_free)):
+                if node.placed == _NOWHERE and (span := find(node, parent, is_free)):
                     node.placed = span
                     is_free[self.aligned.units_touching(span)] = False
-        return sorted(node.placed for node in pairs if node.placed[1])
+        return sorted(node.placed for node in pairs if node.placed != _NOWHERE)
 
     def _span_of_pair(self, node: _Node, parent: _Node, is_free: _Units) -> Span | None:
         """Returns the span of the output for a pair of tags. None: nothing is linked with the pair.
@@ -214,9 +215,7 @@ class _Placement:
         first = int(np.argmin(sums[: last + 1]))
         positive = first + np.flatnonzero(gains[first : last + 1] > 0)
         if not len(positive):  # no word has more than half of its source in the pair
-            best = int(np.argmax(shares))
-            rest = np.flatnonzero(shares[best:] != shares[best])  # behind the words of that source
-            positive = np.array([best, best + int(rest[0]) - 1 if len(rest) else len(shares) - 1])
+            return _equal_run(shares, int(np.argmax(shares)))  # the words of one source word
         return int(positive[0]), int(positive[-1])
 
     def _nearest_word(self, node: _Node, parent: _Node, is_free: _Units) -> Span | None:
@@ -292,3 +291,9 @@ class _Placement:
         beside = np.flatnonzero(is_word & (order == (0 if goes_with_next else -1)))
         scores[beside if goes_with_next else beside + 1] += 1
         return int(np.argmax(scores))
+
+
+def _equal_run(values: NDArray[np.float64], first: int) -> tuple[int, int]:
+    """Returns the first and the last index of the equal values from an index on."""
+    others = np.flatnonzero(values[first:] != values[first])
+    return first, (first + int(others[0]) if len(others) else len(values)) - 1
