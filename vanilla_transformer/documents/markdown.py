@@ -51,6 +51,7 @@ _FOREIGN = re.compile(  # parts that no reader of CommonMark knows
 _MARKS = re.compile(
     r"(?<![\w=+])(==|\+\+)(?![=+])(\S(?:.*?\S)??)\1|(?<![~^])([~^])([\w+-]+)\3(?!\3)"
 )
+# By the end of the name of a token of Markdown, and by the kind of a tag of HTML.
 _KINDS: dict[str, TagKind] = {"open": "begin", "begin": "begin", "close": "end", "end": "end"}
 _Line = tuple[int, str]  # a line of a text, or a part of it, after its begin in the file
 
@@ -221,20 +222,12 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
     """
     items: list[Item] = []
     labels = list[int]()  # where the texts of open links begin
-    position = line = 0
-    remaining = iter(children)
-    for child in remaining:
-        kind = child.type
-        written = child.markup or child.content
-        if child.info == "auto":  # a link of three tokens, whose text is the address
-            kind, _, child = "auto", next(remaining), next(remaining)
-        if "end" in child.meta:
-            written = content[position : child.meta["end"]]
-        elif kind == "link_open":
-            written = "["
-            labels.append(position + 1)
+    line = 0
+    for kind, child, written, position in _written_tokens(children, content):
         if not content.startswith(written, position):
             return []
+        if kind == "link_open":
+            labels.append(position + 1)
         name, _, side = kind.rpartition("_")
         is_placeholder = kind == "foreign" and written[:2] == "{{" and pattern_of(written)
         if kind in ("text", "text_special") or is_placeholder:
@@ -256,5 +249,23 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
             items.append(Tag(0, end, "end", name))
         else:
             items.append(Tag(0, written, _KINDS.get(side, "empty"), name))
-        position += len(written)
     return [item for item in MarkedText.of(items).parts() if item]
+
+
+def _written_tokens(children: Sequence[Any], content: str) -> Iterator[tuple[str, Any, str, int]]:
+    """Yields the kind of each token of a text, the token, how it is written, and where."""
+    position = 0
+    remaining = iter(children)
+    for token in remaining:
+        kind = token.type
+        written = token.markup or token.content
+        if token.info == "auto":  # a link of three tokens, whose text is the address
+            kind = "auto"
+            next(remaining)
+            token = next(remaining)  # the last one tells where the link ends
+        if "end" in token.meta:
+            written = content[position : token.meta["end"]]
+        elif kind == "link_open":
+            written = "["
+        yield kind, token, written, position
+        position += len(written)

@@ -62,7 +62,7 @@ class MarkdownPlace(Place):
 def markup_of(children: Sequence[Any]) -> list[str]:
     """Returns the markup of a block in alphabetical order, since a translation may move it."""
     return sorted(
-        f"{child.type} {child.attrs} {child.type != 'image' and child.content}"
+        f"{child.type} {child.attrs} {'' if child.type == 'image' else child.content}"
         for child in children
         if child.type not in ("text", "text_special", "softbreak")
     )
@@ -81,19 +81,19 @@ def _join(output: MarkedText, write: Callable[[str], str]) -> str:
         if isinstance(part, str):
             written += write(part)
             continue
-        next_sign = (following.text if isinstance(following, Tag) else following)[:1]
+        behind = following.text if isinstance(following, Tag) else following
         may_open = part.text[:1] in "*_~" and part.kind != "end"
         may_close = part.text[-1:] in "*_~" and part.kind != "begin"
         inner = part.text.strip("*_~")  # of code in emphasis, which is one tag
         if may_open:
             has_ended = isinstance(last, Tag) and last.kind != "begin"
             would_join = has_ended and written[-1] == part.text[0]
-            if would_join or _needs_space(part.text, inner or next_sign, written):
+            if would_join or _needs_space(part.text, (inner or behind)[:1], written[-1:]):
                 written += " "
         written += " " if written[-1:] == part.text[:1] == "`" else ""  # two codes would be one
+        last_inner = (inner or written)[-1:]
         written += part.text
-        before = inner or written[: -len(part.text)]
-        if may_close and _needs_space(part.text, before[::-1], next_sign):
+        if may_close and _needs_space(part.text, last_inner, behind[:1]):
             written += " "
     return written
 
@@ -120,12 +120,11 @@ def _is_emphasis(tag: Tag) -> bool:
     return tag.kind != "empty" and not tag.text.strip("*_~")
 
 
-def _needs_space(signs: str, inside: str, outside: str) -> bool:
+def _needs_space(signs: str, inner: str, outer: str) -> bool:
     """Returns whether emphasis would begin or end where CommonMark sees none.
 
-    `inside` begins, and `outside` ends with the character beside its signs.
+    `inner` and `outer` are the characters on both sides of its signs, or empty.
     """
-    inner, outer = inside[:1], outside[-1:]
     if not outer.strip() or category(outer)[0] in "PS":
         return False
     return signs[0] == "_" or category(inner or " ")[0] in "PS"
