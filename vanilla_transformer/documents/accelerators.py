@@ -91,8 +91,8 @@ class AcceleratorText:
         marked, self._flags = text.marked, text.flags
         position = find_accelerator(marked.plain, lowered_source, has_first)
         plain, self._mark = _without_mark(marked.plain, position)
+        self._letter = "" if position is None else plain[position]
         if position is not None:
-            self._letter = plain[position]
             marked = replace(marked, plain=plain, tags=_moved(marked.tags, position, -1))
         self.texts = [marked]
 

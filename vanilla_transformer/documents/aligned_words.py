@@ -43,7 +43,7 @@ class AlignedWords:
         word_begins, word_ends: The begin and the end of each word of the source.
         source_words: For each unit that is a word, the index of its source word.
         is_known: Whether each unit is a word that both texts have.
-        is_linked: Whether each unit is known, or a word whose source word has no known unit.
+        may_count: Whether each unit is known, or a word whose source word has no known unit.
     """
 
     def __init__(self, source: str, output: str, links: TokenLinks, others: Iterable[Span]) -> None:
@@ -68,7 +68,7 @@ class AlignedWords:
             self.source_words[[*linked]] = _best_sequence(linked, len(words), known)
         self.is_known = np.isin(range(len(self.units)), [*known])
         is_taken = np.isin(self.source_words, [*known.values()])
-        self.is_linked = self.is_known | self.is_word & ~is_taken
+        self.may_count = self.is_known | (self.is_word & ~is_taken)
 
     def units_within(self, span: Span) -> slice:
         """Returns the units that lie within a span of the output."""

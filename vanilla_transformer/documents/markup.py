@@ -202,7 +202,7 @@ class _Placement:
         begins = np.take(aligned.word_begins, aligned.source_words)
         ends = np.take(aligned.word_ends, aligned.source_words)
         overlap = np.minimum(ends, node.end) - np.maximum(begins, node.begin)
-        shares = np.maximum(overlap, 0) / (ends - begins) * (is_free & aligned.is_linked)
+        shares = np.maximum(overlap, 0) / (ends - begins) * (is_free & aligned.may_count)
         if not shares.any():
             return None
         gains = np.where(aligned.is_word, 2 * shares - 1, 0.0)

@@ -23,7 +23,7 @@ from vanilla_transformer.language_tags import closest_tag, known_tag
 
 _NUMBER = re.compile(r"%\d+\$[^\s%]")
 _FIRST = re.compile(r"(?:<[^<>]*>)*_[^\W\d_]+(?!\w)")  # a mark of an accelerator, and a word
-_CHOICE = r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,(?:\s*offset:\s*\d+)?"
+_CHOICE = r"\{\s*[\w.-]+\s*,\s*(?P<choice>plural|select|selectordinal)\s*,(?:\s*offset:\s*\d+)?"
 _TOKEN = re.compile(
     rf"""''|'(?=[{{}}#])(?:[^']|'')*'           # an apostrophe, a quoted part
     |{_CHOICE}                                  # the begin of a choice with branches
@@ -58,13 +58,10 @@ class MessageDocument(Document):
         self._parsed: list[_Choices | AcceleratorText] = []
         self.texts = list[FileText]()
         for text in document.texts:
-            is_of_java = "java-format" in text.flags
             text = replace(text, flags=text.flags | further_flags)
-            parsed: _Choices | AcceleratorText = AcceleratorText(text, lowered, has_first)
-            if is_of_java or re.search(_CHOICE, text.marked.plain):
-                parsed = _Choices(text.marked, is_of_java)
-                if not parsed.branches:
-                    self.untranslatable.append(f"{text.location} (no valid ICU message)")
+            parsed = _parse(text, lowered, has_first)
+            if isinstance(parsed, _Choices) and not parsed.branches:
+                self.untranslatable.append(f"{text.location} (no valid ICU message)")
             self._parsed.append(parsed)
             for index, marked in enumerate(parsed.texts):
                 begins = text.begins_message and index == 0
@@ -77,7 +74,7 @@ class MessageDocument(Document):
     def fill(
         self, outputs: Translations, language: str | None = None
     ) -> tuple[bytes, Translations]:
-        """Returns the file, and the output of each text, or None where the text stays.
+        """Does the same as `write`; also returns the output of each text. None: the text stays.
 
         If one text of a message stays, all of them stay.
         """
@@ -99,6 +96,16 @@ class MessageDocument(Document):
             replace(text, is_doubtful=number in doubtful) if text and number not in stays else None
             for number, text in numbered
         ]
+
+
+def _parse(
+    text: FileText, lowered_source: str | None, has_first: bool
+) -> "_Choices | AcceleratorText":
+    """Finds the branches of a text, or else its accelerator; see `find_accelerator`."""
+    is_of_java = "java-format" in text.flags
+    if is_of_java or re.search(_CHOICE, text.marked.plain):
+        return _Choices(text.marked, is_of_java)
+    return AcceleratorText(text, lowered_source, has_first)
 
 
 def _joined_text(parsed: "_Choices | AcceleratorText", row: Translations) -> TextTranslation | None:
@@ -166,10 +173,10 @@ class _Choices:
             if token[0] == "{" or re.search(TAG_SIGN, token[0]):
                 raise ValueError("a brace that nothing closes, or a tag in a placeholder")
             content: Sequence[str | int] = [token[0]]
-            if token[1]:
+            if token["choice"]:
                 content, position = self._read_choice(token, is_plural)
             is_number = token[0].lstrip("'")[:1] == "#"
-            if token[1] or token[0].startswith(("'{", "'}")) or (is_number and is_plural):
+            if token["choice"] or token[0].startswith(("'{", "'}")) or (is_number and is_plural):
                 name = next(names)
                 contents[name] = content
                 items.append(name)
@@ -184,7 +191,7 @@ class _Choices:
         first, position = begin.span()
         while branch := _BRANCH.match(self._message, position):
             parts.append(self._message[first : branch.end()])
-            first = self._read(branch.end(), is_plural or begin[1] != "select")
+            first = self._read(branch.end(), is_plural or begin["choice"] != "select")
             parts.append(len(self.branches) - 1)
             position = first + 1
         end = _END.match(self._message, position)
