@@ -72,13 +72,11 @@ class AlignedWords:
 
     def units_within(self, span: Span) -> slice:
         """Returns the units that lie within a span of the output."""
-        begin, end = span
-        return slice(bisect_left(self.unit_begins, begin), bisect_right(self.unit_ends, end))
+        return slice(bisect_left(self.unit_begins, span[0]), bisect_right(self.unit_ends, span[1]))
 
     def units_touching(self, span: Span) -> slice:
         """Returns the units that lie at least in part within a span of the output."""
-        begin, end = span
-        return slice(bisect_right(self.unit_ends, begin), bisect_left(self.unit_begins, end))
+        return slice(bisect_right(self.unit_ends, span[0]), bisect_left(self.unit_begins, span[1]))
 
     def _standing_once(self, source: str, output: str, spans: Iterable[Span]) -> Iterator[SpanPair]:
         """Yields the spans of texts that stand once in the source and once in the output."""

@@ -40,7 +40,6 @@ _REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);")
 _WHITE_SPACE = re.compile(r"[ \t\r\n\f]+")
 _PAIR_SIGNS = TAG_SIGNS["begin"] + TAG_SIGNS["end"]
 _SECOND_SPACE = regex.compile(rf"(?<= {TAG_SIGN}*[{_PAIR_SIGNS}]) ")  # as in " <b> "
-_TEXT: Final = ("text", "pre")
 _PAIR: Final = ("begin", "end")
 Role = Literal["text", "pre", "begin", "end", "fixed", "block"]
 """What a token is to a translator: text, text in `pre`, a tag, what stays, or the end of a text."""
@@ -53,11 +52,9 @@ def places_of_html(source: str, dialect: Dialect = HTML) -> Iterator[Place]:
     Attributes, comments, document types, scripts, styles, and elements with `translate="no"` or the
     class `notranslate` stay as they are; so do `code`, `kbd`, `samp`, `var`, `textarea`, `svg`,
     `math` and `template`. Elements with `translate="yes"` in them are translated. Except in `pre`,
-    white space counts as one space; a line break between Chinese or Japanese characters counts as
-    none.
+    white space counts as one space, a line break between Chinese or Japanese characters as none.
     """
-    groups = groupby(split_markup(source, dialect), lambda pair: pair[1] == "block")
-    for is_block, tokens in groups:
+    for is_block, tokens in groupby(split_markup(source, dialect), lambda pair: pair[1] == "block"):
         if not is_block:
             yield from _places_between_blocks(list(tokens))
 
@@ -66,7 +63,7 @@ def _places_between_blocks(tokens: list[tuple[Token, Role]]) -> Iterator[Place]:
     """Yields the place of the text of tokens, or several places around unpaired tags."""
     items: list[Item] = [
         html.unescape(token.text)
-        if role in _TEXT
+        if role in ("text", "pre")
         else Tag(0, token.text, role if role in _PAIR else "empty", token.name.lower())
         for token, role in tokens
     ]
@@ -79,7 +76,7 @@ def _places_between_blocks(tokens: list[tuple[Token, Role]]) -> Iterator[Place]:
     marked = split_edges(join_codes(items))
     if not has_letters(marked.plain):
         return
-    texts = [(token, role) for token, role in tokens if role in _TEXT]
+    texts = [(token, role) for token, role in tokens if role in ("text", "pre")]
     escapes = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
     for reference in (found for token, _ in texts for found in _REFERENCE.findall(token.text)):
         sign = html.unescape(reference)

@@ -14,7 +14,7 @@ _TOKEN = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?|[\[\]{},]')
 
 
 def places_of_json(source: str, has_notes: bool = False) -> Iterator[Place]:
-    """Yields the places of texts. As in `.arb`, names that begin with @ may belong to notes."""
+    """Yields the places of texts; `has_notes`: values of names that begin with @ are none."""
     json.loads(source.removeprefix("\ufeff"))  # which raises an error if it is not valid
     is_ascii = source.isascii() and "\\u" in source  # so are the outputs
     encode = partial(json.dumps, ensure_ascii=is_ascii)

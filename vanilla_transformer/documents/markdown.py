@@ -249,7 +249,7 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
             items.append(Tag(0, end, "end", name))
         else:
             items.append(Tag(0, written, _KINDS.get(side, "empty"), name))
-    return [item for item in MarkedText.of(items).parts() if item]
+    return [item for item in MarkedText.of(items).items() if item]
 
 
 def _written_tokens(children: Sequence[Any], content: str) -> Iterator[tuple[str, Any, str, int]]:

@@ -76,7 +76,7 @@ def as_cell(text: str) -> str:
 def _join(output: MarkedText, write: Callable[[str], str]) -> str:
     """Writes a text with emphasis, with spaces where its signs would be text beside a letter."""
     written = ""
-    parts = _with_rows_of_signs(output.parts())
+    parts = _with_rows_of_signs(output.items())
     for last, part, following in zip(["", *parts], parts, [*parts[1:], ""], strict=False):
         if isinstance(part, str):
             written += write(part)

@@ -71,10 +71,10 @@ class MarkedText:
     def whole(self) -> Self:
         """The text with its edges in it."""
         before, after = self.edges
-        whole = MarkedText.of([*before, *self.parts(), *after])
+        whole = MarkedText.of([*before, *self.items(), *after])
         return replace(self, plain=whole.plain, tags=whole.tags, edges=((), ()))
 
-    def parts(self) -> Iterator[Item]:
+    def items(self) -> Iterator[Item]:
         """Yields the texts between the tags, and the tags, in order."""
         position = 0
         for tag in self.tags:
@@ -86,9 +86,7 @@ class MarkedText:
     @property
     def coded(self) -> str:
         """The text with a character for each tag."""
-        return "".join(
-            part if isinstance(part, str) else TAG_SIGNS[part.kind] for part in self.parts()
-        )
+        return self.with_tag_texts(TAG_SIGNS[tag.kind] for tag in self.tags).write()
 
     def with_coded(self, coded: str) -> Self:
         """Returns another text with the same tags, each where its character is."""
@@ -109,7 +107,7 @@ class MarkedText:
     def write(self, escape: Callable[[str], str] = str) -> str:
         """Returns the text with its tags; `escape` writes text so that it is no markup."""
         return "".join(
-            escape(part) if isinstance(part, str) else part.text for part in self.parts()
+            escape(item) if isinstance(item, str) else item.text for item in self.items()
         )
 
 
@@ -120,12 +118,12 @@ class TextTranslation(MarkedText):
     Attributes:
         is_doubtful: Whether a person should check it; PO, XLIFF and Qt can say so.
         is_known: Whether it is from a memory; XLIFF can say so.
-        part: The part of the file that is written as it is. None: the translation is written.
+        file_part: The part of the file that is written as it is. None: the translation is written.
     """
 
     is_doubtful: bool = False
     is_known: bool = False
-    part: str | None = None
+    file_part: str | None = None
 
     def repeats(self, source: MarkedText) -> bool:
         """Returns whether it equals its source, with the same tags in it and around it."""

@@ -215,7 +215,9 @@ class _Placement:
         first = int(np.argmin(sums[: last + 1]))
         positive = first + np.flatnonzero(gains[first : last + 1] > 0)
         if not len(positive):  # no word has more than half of its source in the pair
-            return _equal_run(shares, int(np.argmax(shares)))  # the words of one source word
+            first = int(np.argmax(shares))
+            is_equal = shares[first:] == shares[first]  # first the words of one source word
+            return first, first + int(np.cumprod(is_equal).sum()) - 1
         return int(positive[0]), int(positive[-1])
 
     def _nearest_word(self, node: _Node, parent: _Node, is_free: _Units) -> Span | None:
@@ -291,9 +293,3 @@ class _Placement:
         beside = np.flatnonzero(is_word & (order == (0 if goes_with_next else -1)))
         scores[beside if goes_with_next else beside + 1] += 1
         return int(np.argmax(scores))
-
-
-def _equal_run(values: NDArray[np.float64], first: int) -> tuple[int, int]:
-    """Returns the first and the last index of the equal values from an index on."""
-    others = np.flatnonzero(values[first:] != values[first])
-    return first, (first + int(others[0]) if len(others) else len(values)) - 1

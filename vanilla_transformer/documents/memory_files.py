@@ -45,16 +45,16 @@ def _without_codes(text: str) -> str:
     return EMPTY_CODE.sub("", text).strip()
 
 
-def pair_of_line(line: str, place: str, least: int = 2) -> tuple[Pair, Sequence[str]]:
+def pair_of_line(line: str, location: str, least: int = 2) -> tuple[Pair, Sequence[str]]:
     """Reads a line of a `.tsv`: a pair, and the languages of both sides if it is a correction.
 
     Args:
-        place: The file and the line, as an error names them.
+        location: The file and the line, as an error names them.
         least: The number of columns that the line must have.
     """
     cells = line.split("\t")
     if len(cells) < least:
-        raise ValueError(f"{place}: it has fewer than {least} columns, with tabs between.")
+        raise ValueError(f"{location}: it has fewer than {least} columns, with tabs between.")
     languages = cells[2:4]
     is_correction = len(languages) == 2 and (all(map(known_tag, languages)) or not any(languages))
     return Pair(cells[0], cells[1], is_correction=is_correction), languages
@@ -75,8 +75,7 @@ def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
     elif suffix == ".tsv":
         for number, line in enumerate(read_lines(path), start=1):
             pair, languages = pair_of_line(line, f"{path}, line {number}")
-            asked = (source, target)
-            if not pair.is_correction or all(map(_is_language, languages, asked)):
+            if not pair.is_correction or all(map(_is_language, languages, (source, target))):
                 yield from _as_text_and_message(pair)
     else:
         document = read_document(path, Path(path).read_bytes())

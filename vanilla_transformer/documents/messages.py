@@ -98,14 +98,12 @@ class MessageDocument(Document):
         ]
 
 
-def _parse(
-    text: FileText, lowered_source: str | None, has_first: bool
-) -> "_Choices | AcceleratorText":
+def _parse(text: FileText, lowered: str | None, has_first: bool) -> "_Choices | AcceleratorText":
     """Finds the branches of a text, or else its accelerator; see `find_accelerator`."""
     is_of_java = "java-format" in text.flags
     if is_of_java or re.search(_CHOICE, text.marked.plain):
         return _Choices(text.marked, is_of_java)
-    return AcceleratorText(text, lowered_source, has_first)
+    return AcceleratorText(text, lowered, has_first)
 
 
 def _joined_text(parsed: "_Choices | AcceleratorText", row: Translations) -> TextTranslation | None:
@@ -113,7 +111,7 @@ def _joined_text(parsed: "_Choices | AcceleratorText", row: Translations) -> Tex
     outputs = [output for output in row if output]
     if not outputs or len(outputs) < len(row):
         return None
-    parts = {output.part for output in outputs}
+    parts = {output.file_part for output in outputs}
     is_one_part = len(parts) == 1 and any(parts)  # it holds the whole text
     text = outputs[0] if is_one_part else parsed.write(outputs)
     return text and replace(
@@ -203,7 +201,7 @@ class _Choices:
         """Returns the message with outputs of its texts; None: one lacks a placeholder."""
         edges = self._marked.edges
         if all(output.repeats(text) for output, text in zip(outputs, self.texts, strict=True)):
-            return TextTranslation.of(self._marked.parts(), edges)
+            return TextTranslation.of(self._marked.items(), edges)
         remaining = iter(outputs)
         texts = list[MarkedText]()
         for marked, contents in self.branches:
@@ -216,9 +214,8 @@ class _Choices:
     def _written(self, index: int, texts: Sequence[MarkedText]) -> Iterator[Item]:
         """Yields the parts of a branch and the branches in it, with the texts of all branches."""
         contents = self.branches[index].contents
-        before, after = texts[index].edges
         apostrophe = "'" if self._doubles_all else "'(?=[{}#])"
-        for item in (*before, *texts[index].parts(), *after):
+        for item in texts[index].whole.items():
             if isinstance(item, Tag):
                 yield item
                 continue

@@ -24,7 +24,7 @@ def name_tags(marked: MarkedText) -> tuple[MarkedText, Names]:
     names = dict[str, list[Tag]]()
     free = free_names(marked.plain)
     name = ""
-    for item in (part for part in marked.parts() if part):
+    for item in (part for part in marked.items() if part):
         if isinstance(item, str) or not _stands_for_word(marked.plain, item):
             items.append(item)
         elif items[-1:] == [name]:  # directly after another such tag
@@ -46,7 +46,7 @@ def with_named_tags(marked: TextTranslation, names: Names) -> TextTranslation:
     """Returns a translation with tags for its placeholders; tags of lost placeholders come last."""
     items = list[Item]()
     remaining = dict(names)
-    for part in marked.parts():
+    for part in marked.items():
         pieces = regex.split(r"(\{\d+\})", part) if isinstance(part, str) else [part]
         for piece in pieces:
             items += remaining.pop(piece, [piece]) if isinstance(piece, str) else [piece]

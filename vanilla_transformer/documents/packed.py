@@ -40,7 +40,7 @@ class PackedDocument(Document):
                 raise ValueError(f"{name}: {error}") from error
         if not any(fnmatchcase(name, schema.main) for name in self._documents):
             raise ValueError(f"this zip file has no part {schema.main}, where the texts are.")
-        # A text has no `part`: a member numbers links and pictures in each file anew.
+        # A text has no `file_part`: a member numbers links and pictures in each file anew.
         self.texts = [
             FileText(text.marked, f"{name}, text {number}")
             for name, document in self._documents.items()

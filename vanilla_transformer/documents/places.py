@@ -37,7 +37,7 @@ class FileText:
     Attributes:
         marked: The text with its tags.
         location: Its location for a person, such as "line 3".
-        part: The part of the file that its output replaces. None: it differs between files.
+        file_part: The part of the file that its output replaces. None: it differs between files.
         name: Its name, if its format names texts.
         context: The context that tells it from equal texts. "": it needs none. None: it is unknown.
         flags: Flags of gettext, such as `c-format`; `numbered-format`: it may have numbers (%1$s).
@@ -46,7 +46,7 @@ class FileText:
 
     marked: MarkedText
     location: str = ""
-    part: str | None = None
+    file_part: str | None = None
     name: object = None
     context: str | None = None
     flags: frozenset[str] = frozenset()
@@ -129,7 +129,7 @@ class FileTemplate(Document):
             replace(
                 place,
                 location=f"line {bisect_right(breaks, place.begin + place.offset) + 1}",
-                part=source[place.begin : place.end],
+                file_part=source[place.begin : place.end],
             )
             for place in places
         ]
@@ -150,8 +150,8 @@ class FileTemplate(Document):
 
     def _written(self, place: Place, output: TextTranslation | None, inner: Sequence[Edit]) -> str:
         """Returns the part of the file at a place for its output and the edits within tags."""
-        if output and output.part is not None:
-            return output.part
+        if output and output.file_part is not None:
+            return output.file_part
         if output is None or (output.repeats(place.marked) and not place.rewrites):
             return self._edited((place.begin, place.end), inner)
         # A stored translation keeps its spaces.

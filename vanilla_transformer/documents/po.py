@@ -161,7 +161,8 @@ def _translations(message: _Message, forms: list[int], encoding: str) -> _Transl
     """Returns the translations of a message, which may be empty.
 
     A translation is left out if its source, target or context has escapes of bytes that are no
-    text.
+    text. The context ends with the numbers that a form counts, such as "[2, 3]", if English counts
+    otherwise or its sources are equal.
 
     Args:
         forms: The index of the form of each number, by the rule in the header.
@@ -174,11 +175,11 @@ def _translations(message: _Message, forms: list[int], encoding: str) -> _Transl
     others = [number for number in _COUNTED if forms[number] != forms[1]]
     singular = _text_of(message["id"], encoding)
     plural = _text_of(message["plural"] or message["id"], encoding)
-    flags = _flags_of(message)
     for target in targets:
         numbers = [number for number in _COUNTED if forms[number] == int(target[1] or 0)]
-        source = singular if _takes_singular(numbers, singular, plural, flags) else plural
-        context = _text_of(message["context"] or "", encoding) + _counted(message, numbers, others)
+        source = singular if _takes_singular(numbers, singular, plural, message) else plural
+        is_usual = message["plural"] != message["id"] and numbers in ([1], others or [*_COUNTED])
+        context = _text_of(message["context"] or "", encoding) + ("" if is_usual else str(numbers))
         pair = Pair(source, _text_of(target[2], encoding), context)
         if _NO_TEXT not in pair.source + pair.target + context:
             begin, end = (message.start("targets") + position for position in target.span(2))
@@ -186,28 +187,15 @@ def _translations(message: _Message, forms: list[int], encoding: str) -> _Transl
     return translations
 
 
-def _takes_singular(numbers: list[int], singular: str, plural: str, flags: frozenset[str]) -> bool:
+def _takes_singular(numbers: list[int], singular: str, plural: str, message: _Message) -> bool:
     """Returns whether the source of a form that counts such numbers is the singular.
 
-    It is if the form counts 1 alone. In Russian, a form counts 1, 21, 31, ...: it has the singular
-    only if this has the placeholder.
+    A form that counts 1, 21, 31, ..., as in Russian, has it only if this has the placeholder.
     """
     if 1 not in numbers or len(numbers) == len(_COUNTED):
         return False
-    find = partial(find_patterns, kind="placeholder", flags=flags)
+    find = partial(find_patterns, kind="placeholder", flags=_flags_of(message))
     return max(numbers) == 1 or len(find(singular)) >= len(find(plural))
-
-
-def _counted(message: _Message, numbers: list[int], others: list[int]) -> str:
-    """Returns the numbers that a form counts, such as "[2, 3]", as an end of its context.
-
-    They are left out if English counts in the same way, and the sources of its forms differ.
-
-    Args:
-        others: All numbers that the form of 1 does not count.
-    """
-    is_as_in_english = numbers in ([1], others or [*_COUNTED])
-    return "" if is_as_in_english and message["plural"] != message["id"] else str(numbers)
 
 
 def _header_in(source: str) -> Span:

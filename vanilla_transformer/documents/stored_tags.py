@@ -32,7 +32,7 @@ def with_tags_of(text: MarkedText, target: str) -> TextTranslation | None:
         elif index % 2:
             return None
         items.append(same or part)
-    if len(partners_of(items)) < len(partners_of([*text.parts()])):
+    if len(partners_of(items)) < len(partners_of([*text.items()])):
         return None  # tags of its pairs cross
     translated = TextTranslation.of(items, text.edges)
     # Parts of both texts that only look like tags must be the same, too.
@@ -42,11 +42,11 @@ def with_tags_of(text: MarkedText, target: str) -> TextTranslation | None:
 
 def with_own_tags(text: MarkedText, target: str) -> TextTranslation:
     """Returns the stored translation of an equal text with the tags that a person gave it."""
-    # An element of the file stays an element; other tags of XML are written as text.
-    kinds = {match[1]: type(tag) for tag in text.tags if (match := _TAG.match(tag.text))}
+    # The class of each tag: an element of the file stays one, other tags of XML become text.
+    classes = {match[1]: type(tag) for tag in text.tags if (match := _TAG.match(tag.text))}
     items, last = list[Item](), 0
     for match in _TAG.finditer(target):
-        make = kinds.get(match[1], Tag)
-        items += [target[last : match.start()], make(0, match[0])]
+        tag_class = classes.get(match[1], Tag)
+        items += [target[last : match.start()], tag_class(0, match[0])]
         last = match.end()
     return TextTranslation.of([*items, target[last:]], text.edges)

@@ -109,8 +109,7 @@ def translate_document(
         fuzzy_below: As for `write_document`.
         progress: As for `Translator.translate`, as all other options are.
     """
-    asked = TranslateOptions.of(**options)
-    plan = plan_document(translator, document, asked, memories, existing)
+    plan = plan_document(translator, document, TranslateOptions.of(**options), memories, existing)
     return run_document(translator, document, plan, fuzzy_below, progress)
 
 
@@ -185,23 +184,23 @@ def _decide(
     5. The translation of a similar text is the answer if it has the tags of the text.
     6. The model reads the translation of a similar text; there is no answer.
     """
-    if existing:
+    if existing:  # rule 1
         return existing, None
     marked = text.marked
     whole = marked.whole
     has_edge_tags = whole.tags != marked.tags
     with_edges = exact_use(memories, whole.write(), text.context) if has_edge_tags else None
     exact = found if found and found.suggestion.is_exact else None
-    for asked, use in ((whole, with_edges), (marked, exact)):
+    for asked, use in ((whole, with_edges), (marked, exact)):  # rules 2 and 3
         if answer := _answer(asked, use):
             return answer, use
-    codes = {f"<ph{number}>": tag.text for number, tag in enumerate(marked.tags, start=1)}
-    coded = marked.with_tag_texts(codes.keys())
-    with_codes = exact_use(memories, coded.write(), text.context) if codes else None
-    if with_codes and (answer := with_tags_of(coded, with_codes.suggestion.target)):
-        decoded = answer.with_tag_texts(codes[tag.text] for tag in answer.tags)
+    tag_by_code = {f"<ph{number}>": tag.text for number, tag in enumerate(marked.tags, start=1)}
+    coded = marked.with_tag_texts(tag_by_code.keys())
+    with_codes = exact_use(memories, coded.write(), text.context) if tag_by_code else None
+    if with_codes and (answer := with_tags_of(coded, with_codes.suggestion.target)):  # rule 4
+        decoded = answer.with_tag_texts(tag_by_code[tag.text] for tag in answer.tags)
         return replace(decoded, is_known=True), with_codes
-    if answer := _answer(marked, found):
+    if answer := _answer(marked, found):  # rule 5
         return answer, found
     return None, found if found and found.is_read else None
 
@@ -244,8 +243,7 @@ def write_document(
     """
     results = list[Translation]()
     translations = list[TextTranslation | None]()
-    placed = plan.place_tags(outputs)
-    rows = zip(plan.texts, plan.job.texts, placed, outputs, strict=True)
+    rows = zip(plan.texts, plan.job.texts, plan.place_tags(outputs), outputs, strict=True)
     for text, asked, marked, output in rows:
         if text.answer or marked.is_known:
             results.append(Translation(marked.plain, from_memory=output.from_memory))
@@ -291,11 +289,7 @@ def _lacks_words(source: JobText, output: str) -> bool:
 
 def _values(text: MarkedText) -> list[str]:
     """Returns the placeholders of a text in the order of their values; none if no tag has one."""
-    coded = ""
-    for item in text.whole.parts():
-        if isinstance(item, str):
-            coded += item
-        elif _IN_TAG.search(item.text):
-            coded += f"<ph{item.number}>"
-    found = _VALUE.findall(coded)
+    whole = text.whole
+    codes = (f"<ph{tag.number}>" if _IN_TAG.search(tag.text) else "" for tag in whole.tags)
+    found = _VALUE.findall(whole.with_tag_texts(codes).write())
     return found if any(value.startswith("<ph") for value in found) else []

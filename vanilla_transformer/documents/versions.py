@@ -56,7 +56,7 @@ def read_versions(
 def _check_translation(
     previous: str, existing: str, sources: _Messages, targets: _Messages, has_names: bool
 ) -> None:
-    """Raises an error if a file is no translation of another; names are compared with a warning."""
+    """Raises an error if a file is no translation of another; if texts have names, warns."""
     if has_names:
         left = [message[0].location for name, message in targets.items() if name not in sources]
         if left:
@@ -78,8 +78,8 @@ def _kept_translations(sources: _Messages, targets: _Messages, messages: _Messag
     for name, message in messages.items():
         former = names.get(name)
         target = targets.get(former, ())
-        is_unchanged = target and sources[former][0].part == message[0].part
-        part = target[0].part if is_unchanged else None
+        is_unchanged = target and sources[former][0].file_part == message[0].file_part
+        part = target[0].file_part if is_unchanged else None
         fits = _fit(message, target)
         if not (part or fits):
             kept += [None for _ in message]
@@ -87,7 +87,7 @@ def _kept_translations(sources: _Messages, targets: _Messages, messages: _Messag
         # With other branches (plural forms) than the source's, a translation stays one part.
         texts = [text.marked for text in (target if fits else message)]
         kept += [
-            TextTranslation(own.plain, own.tags, text.marked.edges, is_known=True, part=part)
+            TextTranslation(own.plain, own.tags, text.marked.edges, is_known=True, file_part=part)
             for text, own in zip(message, texts, strict=True)
         ]
     return kept
@@ -125,5 +125,7 @@ def _fit(source: Sequence[FileText], target: Sequence[FileText]) -> bool:
 
 def _content_of(message: Sequence[FileText]) -> tuple[object, ...]:
     """Returns the content by which messages of two files are compared."""
-    texts = (row.marked for row in message)
-    return tuple((t.plain, *((tag.position, tag.text, tag.kind) for tag in t.tags)) for t in texts)
+    return tuple(
+        (text.marked.plain, *((tag.position, tag.text, tag.kind) for tag in text.marked.tags))
+        for text in message
+    )

@@ -29,7 +29,8 @@ class XmlFile(FileTemplate):
         places = list[Place]()
         naming = list[tuple[Element, str]]()
         for element in find_elements(source, schema):
-            if attribute := _naming_attribute(element, schema):
+            attribute, version = schema.languages.get(element.name, ("", ""))
+            if attribute and element.attribute("version").startswith(version):
                 naming.append((element, attribute))
             if element.is_block and not element.is_fixed:
                 places += (replace(place, name=element.text_name) for place in read(element))
@@ -64,12 +65,6 @@ def _check_well_formed(source: str) -> None:
         expat.ParserCreate("utf-8").Parse(source.removeprefix("\ufeff").encode(), True)
     except expat.ExpatError as error:
         raise ValueError(f"no well-formed XML: {error}") from error
-
-
-def _naming_attribute(element: Element, schema: XmlSchema) -> str:
-    """Returns the attribute that names the language of translations. "": the element has none."""
-    attribute, version = schema.languages.get(element.name, ("", ""))
-    return attribute if element.attribute("version").startswith(version) else ""
 
 
 def _language_in(naming: Sequence[tuple[Element, str]]) -> str:

@@ -4,7 +4,6 @@ import html
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Self
 
 from vanilla_transformer.documents.tags import XML, read_attributes, split_tags
 from vanilla_transformer.documents.xml_schemas import XmlSchema
@@ -41,11 +40,6 @@ class Element:
     is_in_block: bool = False
     is_fixed: bool = False
     children: list["Element"] = field(default_factory=list)
-
-    @classmethod
-    def new(cls, name: str, prefix: str, tag: str, at: int) -> Self:
-        """Makes an element without content that the file lacks at a position."""
-        return cls(name, prefix, tag, begin=at, inside=at, close=at, end=at)
 
     def attribute(self, name: str) -> str:
         """Returns the value of an attribute by its name without a prefix, or an empty text."""

@@ -44,12 +44,7 @@ class _XmlTag(Tag):
 
 
 class _Piece(NamedTuple):
-    """A piece of a text.
-
-    Attributes:
-        run_start: The start tag of the run around it, with its properties. Empty: it is in no run.
-        breaks: The part of the file for each line break of the item.
-    """
+    """A piece of a text, and the part of the file for each line break in it (`breaks`)."""
 
     item: Item
     run_start: str = ""
@@ -89,7 +84,7 @@ class XmlPlace(Place):
         """Yields each text with the start tag of its run, and each tag with ""."""
         breaks = iter(self.breaks)
         run_starts = [self.run_start]
-        for item in whole.parts():
+        for item in whole.items():
             if not isinstance(item, _XmlTag):  # a tag that only a stored translation has is text
                 text = item if isinstance(item, str) else html.unescape(item.text)
                 for index, line in enumerate(text.split("\n")):
@@ -154,7 +149,7 @@ class BlockReader:
         end = f"</{parent.prefix}{schema.run}>" if run_start else ""
         for element in parent.children:
             if element.text is not None:
-                yield from self._split_text(element, parent, begin, run_start)
+                yield from self._split_text(element, parent, begin)
             elif run_start and element.name == "t":
                 text = "".join(part.text or "" for part in element.children)
                 frame = f"{run_start}{element.tag}", f"</{element.prefix}t>{end}"
@@ -186,16 +181,14 @@ class BlockReader:
         written = self.source_of(properties) if properties else ""
         return f"<{element.prefix}{self.schema.run}>{written}"
 
-    def _split_text(
-        self, text: Element, parent: Element, begin: int, run_start: str
-    ) -> Iterator[_Piece]:
+    def _split_text(self, text: Element, parent: Element, begin: int) -> Iterator[_Piece]:
         """Yields the pieces of the text between two tags. In a run, only its `t` has text."""
         content, schema = text.text or "", self.schema
         if text.tag[0] == "&" and not content.strip("\r\n"):  # a reference to a line break
             if re.fullmatch(schema.lines, "\n"):
-                yield _Piece("\n", run_start, [text.tag])
+                yield _Piece("\n", self._run_start_of(parent), [text.tag])
             else:  # programs read a space
-                yield from (_Piece(" ", run_start), _Piece(_XmlTag(0, text.tag)))
+                yield from (_Piece(" ", self._run_start_of(parent)), _Piece(_XmlTag(0, text.tag)))
         elif schema.escapes:
             yield from _unescaped(text, parent)
         elif schema.root:  # tags in it are written as text

@@ -81,7 +81,7 @@ class UnitReader:
         at = source.end
         before = self._source[unit.inside : source.begin]
         tag = f"{before[len(before.rstrip()) :]}<{source.prefix}{self._target}>"
-        return Element.new(self._target, source.prefix, tag, at)
+        return Element(self._target, source.prefix, tag, begin=at, inside=at, close=at, end=at)
 
     def _with_lacking(self, target: Element, sources: _Segments, targets: _Segments) -> _Pairs:
         """Returns the segments of a source with those of the target, or new ones in their order."""
@@ -89,8 +89,8 @@ class UnitReader:
         at = target.inside
         last_end = 0
         for key, source in sources.items():
-            space = self._source[last_end or source.begin : source.begin]
-            new = Element.new("mrk", source.prefix, space + source.tag, at)
+            tag = self._source[last_end or source.begin : source.inside]  # with the space before it
+            new = Element("mrk", source.prefix, tag, begin=at, inside=at, close=at, end=at)
             segment = targets.get(key, new)
             pairs.append((source, segment))
             at = segment.end
@@ -125,12 +125,12 @@ class UnitReader:
         state = _state_of(unit.name, replace(output, is_doubtful=is_doubtful))
         stated = unit if unit.name == "segment" else target  # XLIFF 2 tells the state of the unit
         # From the outside in; two or all three of them may be one element.
-        elements = {element.begin: element for element in (stated, target, segment)}
-        edits = [
-            Edit(at, element.inside, _stated_tag(element.tag, state if element is stated else ""))
-            for at, element in elements.items()
-            if at >= begin
-        ]
+        elements = {e.begin: e for e in (stated, target, segment) if e.begin >= begin}
+        edits = list[Edit]()
+        for element in elements.values():
+            attributes = state if element is stated else ""
+            tag = re.sub(r"\s*/?>$", f"{attributes}>", _STATE.sub("", element.tag))
+            edits.append(Edit(element.begin, element.inside, tag))
         head = apply_edits(self._source, edits, begin, segment.inside)
         variants, count = _VARIANT.subn(r"<\1>\0</\1>", old)  # XML holds no NUL
         return [*f"{head}{variants}{end}".split("\0")] if count else [head, end]
@@ -167,8 +167,7 @@ def _segments_of(element: Element) -> _Segments:
 
 def _state_in(unit: Element, target: Element) -> str:
     """Returns the state of a translation; XLIFF 2 tells it of the unit, Qt calls it a type."""
-    states = target.attribute("state"), unit.attribute("state"), target.attribute("type")
-    return next(filter(None, states), "")
+    return target.attribute("state") or unit.attribute("state") or target.attribute("type")
 
 
 def _is_finished(unit: Element, target: Element) -> bool:
@@ -176,11 +175,6 @@ def _is_finished(unit: Element, target: Element) -> bool:
     state = _state_in(unit, target)
     is_asked = state in ("new", "initial", "unfinished") or state.startswith("needs-")
     return state in ("vanished", "obsolete") or (target.has_content and not is_asked)
-
-
-def _stated_tag(tag: str, state: str) -> str:
-    """Returns the start tag of an element with other attributes of its state."""
-    return re.sub(r"\s*/?>$", f"{state}>", _STATE.sub("", tag))
 
 
 def _state_of(unit: str, output: TextTranslation) -> str:
