@@ -17,8 +17,10 @@ from vanilla_transformer.search import Search
 from vanilla_transformer.tokenizer_sides import vocabulary_of
 
 _OF_LOGITS = (
-    *("repetition_penalty", "encoder_repetition_penalty"),
-    *("exponential_decay_length_penalty", "guidance_scale"),
+    "repetition_penalty",
+    "encoder_repetition_penalty",
+    "exponential_decay_length_penalty",
+    "guidance_scale",
 )
 """Settings whose effect depends on the scale of the logits."""
 

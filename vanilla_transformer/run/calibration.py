@@ -9,7 +9,7 @@ from vanilla_transformer.columns import languages_of_rows, references_of
 from vanilla_transformer.inference.quality import FEWEST, Calibration, Outcome, rank_correlation
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.language_tags import known_tag
-from vanilla_transformer.training.metrics import make_metric
+from vanilla_transformer.training.metrics import make_metric, score_tokenizer
 
 _CHECKED = 0.3
 _WORST = 0.1
@@ -56,7 +56,7 @@ def _outcomes_in_halves(
     """
     halves: tuple[list[Outcome], list[Outcome]] = ([], [])
     number_of: dict[str, int] = {}
-    metric = make_metric("chrf", "13a")
+    metric = make_metric("chrf", score_tokenizer(None))
     references, languages = references_of(rows), languages_of_rows(rows)
     for output, texts, (_, target) in zip(outputs, references, languages, strict=True):
         if output.features:

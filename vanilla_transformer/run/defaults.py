@@ -221,10 +221,8 @@ def _choose_architecture(options: _OptionResolver, facts: RunFacts) -> None:
     options.choose("encoder_ffn_dim", ffn_dim)
     options.choose("decoder_ffn_dim", ffn_dim)
     options.choose("norm_placement", "pre")
-    head_sizes = [
-        options["head_dim"] or width // max(1, options[f"{side}_attention_heads"])
-        for side in ("encoder", "decoder")
-    ]
+    heads = [max(1, options[f"{side}_attention_heads"]) for side in ("encoder", "decoder")]
+    head_sizes = [options["head_dim"] or width // count for count in heads]
     if all(size % 2 == 0 for size in head_sizes):  # rotation takes pairs of units
         options.choose("position_embedding_type", "rope")
     epochs = facts.epochs or options["num_train_epochs"] or sizes.num_train_epochs

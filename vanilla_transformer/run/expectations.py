@@ -39,7 +39,9 @@ REACHED = (
 )
 """Trainings of program texts from English, on one core; docs/sizing.md shows them as a table."""
 
-_EPOCHS_APART, _PAIRS_APART, _WIDTHS_APART = 1.5, 2.5, 1.25
+_EPOCHS_APART = 1.5
+_PAIRS_APART = 2.5
+_WIDTHS_APART = 1.25
 """Largest factors between the epochs, pairs and width of a run and those of the quoted training.
 
 Chosen, not measured: most runs between two rows of the table, up to 5.6 times apart, are near one.

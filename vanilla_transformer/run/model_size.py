@@ -56,9 +56,8 @@ def _untrained_model(facts: RunFacts, arguments: RunArguments) -> Any:
     """Returns the model that a run would train, without memory for its weights."""
     options = {**choose_defaults(arguments.given, facts), **arguments.given}
     fields = {name: options[name] for name in ARCHITECTURE_FIELDS if name in options}
-    fields.setdefault(
-        "share_encoder_decoder_embeddings", not arguments.tokenizer.separate_vocabularies
-    )
+    is_shared = not arguments.tokenizer.separate_vocabularies
+    fields.setdefault("share_encoder_decoder_embeddings", is_shared)
     is_of_characters = options.get("tokenizer_kind") == "char"
     usual = facts.characters if is_of_characters else arguments.tokenizer.vocab_size
     vocab_size = options.get("vocab_size", usual) + _SPECIAL_TOKENS

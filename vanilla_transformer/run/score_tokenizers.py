@@ -24,7 +24,7 @@ def choose_score_tokenizers(
     most references are in. Where none of the metrics compares words, nothing is recognised.
     """
     if not {*SCORES_OF_WORDS} & {*metrics}:
-        chosen = "13a"
+        chosen = score_tokenizer(None)
 
     def choose(group: tuple[str, str | None], references: list[list[str]]) -> list[str]:
         corpus, tag = group
@@ -35,7 +35,7 @@ def choose_score_tokenizers(
                 f"{tag}: BLEU, TER and WER compare words of sacrebleu's tokenizer "
                 f"{score_tokenizer(tag)} (`bleu_tokenize` chooses another)."
             )
-        name = chosen or ("13a" if tag is None else score_tokenizer(tag))
+        name = chosen or score_tokenizer(tag)
         make_metric("bleu", name)  # to fail now if a package of this tokenizer is missing
         return [name] * len(references)
 

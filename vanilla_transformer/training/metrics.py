@@ -148,9 +148,9 @@ def make_metric(name: str, tokenize: str, **options: Any) -> Metric:
     return cast(Metric, metric)
 
 
-def score_tokenizer(tag: str) -> str:
-    """Returns sacrebleu's tokenizer for texts of a language: "zh", "ja-mecab", "char", "13a"."""
-    script = script_of(tag)
+def score_tokenizer(tag: str | None) -> str:
+    """Returns sacrebleu's tokenizer for a language: "zh", "ja-mecab", "char", or else "13a"."""
+    script = "" if tag is None else script_of(tag)
     return _TOKENIZERS.get(script, "char" if script in WITHOUT_SPACES else "13a")
 
 
@@ -196,7 +196,7 @@ def score_texts(
         )
     if tokenize is None:
         tag = asian_language_of(text for texts in lists for text in texts)
-        tokenize = "13a" if tag is None else score_tokenizer(tag)
+        tokenize = score_tokenizer(tag)
     metric = make_metric(name, tokenize)
     resamples = number_of_resamples(len(lists)) if with_interval else 0
     # As `corpus_score`, whose mean of resamples fails where they are of two types.
