@@ -76,8 +76,10 @@ def test_what_a_whole_output_and_its_length_tell(source, text, scores, whole, le
         ("Debug", "debug", False, 0, 5),
         ("DEBUG 2", "DEBUG 2", False, 1 / 7, 5),
         ("Page 12", "Seite 12", False, 2 / 7, 4),
-        ("", "", True, 0, 0),
-        ("  ", "", True, 0, 0),
+        ("…", "…", False, 0, 1),
+        ("Größe ²", "Size ²", False, 0, 5),
+        ("", "", False, 0, 0),
+        ("  ", "", False, 0, 0),
     ],
 )
 def test_what_a_source_tells(source, text, is_copied, digits, longest):

@@ -19,6 +19,15 @@ class Doubled(nn.Linear):
         return 2 * super().forward(input)
 
 
+class Applied(nn.Module):
+    def __init__(self, linear):
+        super().__init__()
+        self.linear = linear
+
+    def forward(self, states):
+        return apply_linear(self.linear, states)
+
+
 @pytest.fixture
 def products(monkeypatch):
     """The shapes of the inputs that oneDNN computes, on a machine that counts as one of AMD."""
@@ -100,7 +109,7 @@ def test_hooks_autocast_and_records_see_the_module(products):
         assert apply_linear(linear, states).dtype == torch.bfloat16
     traced = torch.jit.trace(Applied(linear), states, check_trace=False)
     assert "linear_pointwise" not in str(traced.graph)
-    exported = torch.export.export(Applied(linear), (states,))
+    exported = torch.export.export(Applied(linear), (states,), strict=True)
     assert "linear_pointwise" not in str(exported.graph)
     many = torch.func.vmap(lambda row: apply_linear(linear, row[None]))(torch.randn(3, LARGE))
     assert many.shape == (3, 1, LARGE)
@@ -111,10 +120,9 @@ def test_hooks_autocast_and_records_see_the_module(products):
     assert not products
 
 
-class Applied(nn.Module):
-    def __init__(self, linear):
-        super().__init__()
-        self.linear = linear
-
-    def forward(self, states):
-        return apply_linear(self.linear, states)
+@torch.no_grad()
+def test_torch_compiles_a_linear_map_as_one_graph():
+    linear, states = nn.Linear(LARGE, LARGE), torch.randn(30, LARGE)
+    modes._has_slow_mkl.cache_clear()  # nothing is known yet
+    compiled = torch.compile(Applied(linear), fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(states), linear(states))

@@ -35,9 +35,9 @@ class Features(NamedTuple):
         source_length: Logarithm of the source's number of tokens.
         growth: Absolute difference of the logarithms of both lengths in characters.
         length: Logarithm of the output's number of characters.
-        is_copied: Whether the output is the source, unless all its letters are capitals: an
-            abbreviation often stays, a word rarely does.
-        num_kept, num_restored: Number of kept parts of the source, and of those that the model did
+        is_copied: Whether the output is the source, and this has small letters: abbreviations and
+            signs often stay, words rarely do.
+        num_kept, num_restored: Number of kept parts that the model reads, and of those that it did
             not copy.
         digits: Share of digits among the characters of the source.
         longest_word: Logarithm of the number of characters of the source's longest word.

@@ -77,9 +77,10 @@ def apply_linear(linear: torch.nn.Module, states: torch.Tensor) -> torch.Tensor:
 
 
 def _is_faster_in_onednn(linear: torch.nn.Module, states: torch.Tensor) -> bool:
-    if torch.is_grad_enabled() or not _has_slow_mkl() or not is_plain_product(linear):
+    # While torch compiles, values are not readable: it must not trace the functions below.
+    if torch.is_grad_enabled() or not has_readable_values(states) or not _has_slow_mkl():
         return False
-    if torch._C._get_tracing_state() is not None or not has_readable_values(states):
+    if torch._C._get_tracing_state() is not None or not is_plain_product(linear):
         return False
     weight = cast(torch.Tensor, linear.weight)
     rows = states.numel() // max(states.shape[-1], 1)
