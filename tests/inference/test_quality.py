@@ -77,6 +77,7 @@ def test_what_a_whole_output_and_its_length_tell(source, text, scores, whole, le
         ("DEBUG 2", "DEBUG 2", False, 1 / 7, 5),
         ("Page 12", "Seite 12", False, 2 / 7, 4),
         ("…", "…", False, 0, 1),
+        ("设置", "设置", True, 0, 2),
         ("Größe ²", "Size ²", False, 0, 5),
         ("", "", False, 0, 0),
         ("  ", "", False, 0, 0),

@@ -67,7 +67,9 @@ def describe_output(
         source_length=float(np.log1p(num_source_tokens)),
         growth=float(abs(np.log(length / source_length))),
         length=float(np.log1p(len(output.text))),
-        is_copied=output.text.strip() == source.strip() and source != source.upper(),
+        is_copied=output.text.strip() == source.strip()
+        and any(map(str.isalpha, source))
+        and not source.isupper(),
         num_kept=num_kept,
         num_restored=len(output.restored),
         digits=sum(map(str.isdecimal, source)) / source_length,

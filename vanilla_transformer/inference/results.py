@@ -35,8 +35,8 @@ class Features(NamedTuple):
         source_length: Logarithm of the source's number of tokens.
         growth: Absolute difference of the logarithms of both lengths in characters.
         length: Logarithm of the output's number of characters.
-        is_copied: Whether the output is the source, and this has small letters: abbreviations and
-            signs often stay, words rarely do.
+        is_copied: Whether the output is the source, and this has letters that are not all capitals:
+            abbreviations and signs often stay, words rarely do.
         num_kept, num_restored: Number of kept parts that the model reads, and of those that it did
             not copy.
         digits: Share of digits among the characters of the source.

@@ -84,8 +84,10 @@ def _is_faster_in_onednn(linear: torch.nn.Module, states: torch.Tensor) -> bool:
         return False
     weight = cast(torch.Tensor, linear.weight)
     rows = states.numel() // max(states.shape[-1], 1)
-    is_large = (rows + _ROWS_OF_WEIGHTS) * weight.numel() >= _LEAST_WORK
-    return is_large and {states.dtype, weight.dtype, matmul_dtype(states)} == {torch.float32}
+    if (rows + _ROWS_OF_WEIGHTS) * weight.numel() < _LEAST_WORK:
+        return False
+    is_float32 = states.dtype == weight.dtype == torch.float32
+    return is_float32 and not torch.is_autocast_enabled("cpu")
 
 
 @cache

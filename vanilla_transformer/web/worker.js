@@ -240,11 +240,12 @@ function expected({ scores }, tokens, { line, spans }, { text, restored }, missi
   if (repeated) return values[0];
   const source = count(line), output = Math.max(count(text), 1);
   const sum = (numbers) => numbers.reduce((all, number) => all + number, 0);
+  const hasWords = /\p{L}/u.test(line) && (line !== line.toUpperCase() || line === line.toLowerCase());
   const longest = Math.max(...line.split(/\s+/).map(count));
   const features = [
     sum(scores.map((score) => Math.sqrt(-score))) / scores.length, sum(scores.map(Math.exp)) / scores.length,
     Math.exp(sum(scores)), scores.length / output, Math.log(tokens / scores.length), Math.log1p(tokens),
-    Math.abs(Math.log(output / source)), Math.log1p(output), +(text.trim() === line.trim() && line !== line.toUpperCase()),
+    Math.abs(Math.log(output / source)), Math.log1p(output), +(text.trim() === line.trim() && hasWords),
     spans.length, restored, (line.match(/\p{Nd}/gu) ?? []).length / source, Math.log1p(longest), missing, 0, +cut, 1];
   const total = sum(features.map((feature, index) => feature * weights[index]));
   const above = sums.findIndex((each) => each >= total);
