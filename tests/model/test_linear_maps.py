@@ -88,9 +88,10 @@ def test_a_training_computes_as_before(products):
         nn.Linear(LARGE, LARGE, dtype=torch.float64),
         nn.Linear(LARGE, WIDTH),
         nn.Sequential(nn.Linear(LARGE, LARGE)),
+        nn.utils.parametrizations.weight_norm(nn.Linear(LARGE, LARGE)),
         nn.Linear(LARGE, LARGE, device="meta"),
     ],
-    ids=["own forward", "bfloat16", "float64", "small", "other module", "meta"],
+    ids=["own forward", "bfloat16", "float64", "small", "other module", "parametrized", "meta"],
 )
 @torch.no_grad()
 def test_other_maps_are_called(products, linear):

@@ -59,7 +59,8 @@ def is_plain_product(linear: torch.nn.Module) -> bool:
         return False
     hooks = (linear._forward_hooks, linear._forward_pre_hooks, linear._backward_hooks)
     is_plain = not any(hooks) and not linear._backward_pre_hooks
-    return is_plain and type(linear.weight) in (torch.Tensor, torch.nn.Parameter)
+    weight = linear._parameters.get("weight")  # a parametrized one is computed, and is not there
+    return is_plain and type(weight) in (torch.Tensor, torch.nn.Parameter)
 
 
 def apply_linear(linear: torch.nn.Module, states: torch.Tensor) -> torch.Tensor:
