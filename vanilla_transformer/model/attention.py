@@ -17,7 +17,7 @@ from .attention_functions import AttentionFunction
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .context import CallContext
 from .initialization import StackedLinear
-from .modes import apply_linear, cast_for_matmul, is_plain_product
+from .modes import cast_for_matmul, is_plain_product
 from .normalization import make_norm
 from .token_layout import TokenLayout
 
@@ -81,7 +81,7 @@ class AttentionCore(nn.Module):
         mixed, weights = attention(
             self, query, key, value, mask, dropout=dropout, scaling=self.scaling, **arguments
         )
-        return apply_linear(self.out_proj, mixed.flatten(-2)), weights
+        return self.out_proj(mixed.flatten(-2)), weights
 
 
 def apply_projections(
@@ -92,7 +92,7 @@ def apply_projections(
     On a GPU, one product of packed sequences is faster than several.
     """
     if not layout.is_packed or not all(map(is_plain_product, projections)):
-        return tuple(apply_linear(projection, states) for projection in projections)
+        return tuple(projection(states) for projection in projections)
     weights = tuple(projection.weight for projection in projections)
     biases = tuple(projection.bias for projection in projections if projection.bias is not None)
     stacked = F.linear(states, torch.cat(weights), torch.cat(biases) if biases else None)
@@ -143,7 +143,8 @@ class FusedSelfAttention(SelfAttention):
 
     def project(self, hidden_states: torch.Tensor, layout: TokenLayout) -> tuple[torch.Tensor, ...]:
         """Projects as `SelfAttention.project` does."""
-        return torch.split(apply_linear(self.qkv_proj, hidden_states), self.part_sizes, dim=-1)
+        stacked: torch.Tensor = self.qkv_proj(hidden_states)
+        return torch.split(stacked, self.part_sizes, dim=-1)
 
 
 SELF_ATTENTIONS: dict[bool, type[SelfAttention]] = {False: SelfAttention, True: FusedSelfAttention}
@@ -156,7 +157,7 @@ class CrossAttention(AttentionCore):
         self, hidden_states: torch.Tensor, context: CallContext, encoder_hidden_states: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attends to the source; returns the output, shaped as the target, and the weights."""
-        query = self.split_heads(apply_linear(self.q_proj, hidden_states))
+        query = self.split_heads(self.q_proj(hidden_states))
         query = self.q_norm(query).to(query.dtype)
         key, value = self.project_source(encoder_hidden_states, context)
         return self.attend(

@@ -10,7 +10,6 @@ from torch import nn
 from transformers.activations import ACT2FN, XIELUActivation
 
 from .dropout import Dropout
-from .modes import apply_linear
 
 LEARNED_ACTIVATIONS = (nn.PReLU, XIELUActivation)
 """The activations in `ACT2FN` that have trainable parameters."""
@@ -47,8 +46,8 @@ class FeedForward(nn.Module):
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Computes fc2(act(fc1(x))), with dropout after the activation and at the end."""
         # (..., d_model) -> (..., ffn_dim)
-        hidden_states = self.dropout(self.activation(apply_linear(self.fc1, hidden_states)))
-        return cast(torch.Tensor, self.output_dropout(apply_linear(self.fc2, hidden_states)))
+        hidden_states = self.dropout(self.activation(self.fc1(hidden_states)))
+        return cast(torch.Tensor, self.output_dropout(self.fc2(hidden_states)))
 
 
 class GatedFeedForward(FeedForward):
@@ -66,9 +65,8 @@ class GatedFeedForward(FeedForward):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Computes fc2(act(gate(x)) · fc1(x)), with dropout on the product and at the end."""
-        gate = self.activation(apply_linear(self.gate, hidden_states))
-        gated = self.dropout(gate * apply_linear(self.fc1, hidden_states))
-        return cast(torch.Tensor, self.output_dropout(apply_linear(self.fc2, gated)))
+        gated = self.activation(self.gate(hidden_states)) * self.fc1(hidden_states)
+        return cast(torch.Tensor, self.output_dropout(self.fc2(self.dropout(gated))))
 
 
 FEED_FORWARDS: dict[bool, type[FeedForward]] = {False: FeedForward, True: GatedFeedForward}

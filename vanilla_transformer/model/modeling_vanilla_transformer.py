@@ -40,7 +40,7 @@ from .losses import (
     sequence_loss,
     token_loss,
 )
-from .modes import apply_linear, is_tracing
+from .modes import is_tracing
 from .pipeline_vanilla_transformer import (  # noqa: F401 - so that it is saved beside the weights
     Seq2SeqGenerationPipeline,
 )
@@ -308,8 +308,7 @@ class VanillaTransformerForConditionalGeneration(
             kept: Any = logits_to_keep  # indices of positions, or the number of the last ones
             kept = slice(-kept, None) if isinstance(kept, int) else kept  # 0: all
             states = plan.target.to_batch(states)[:, kept]  # (batch, kept, d_model)
-            loss = None
-            logits: torch.Tensor | None = apply_linear(self.lm_head, states)
+            loss, logits = None, self.lm_head(states)
         else:
             loss, logits = self._loss_and_logits(states, labels, plan, num_items_in_batch)
         encoded = plan.source.to_batch(parts.pop("encoder_last_hidden_state"))
@@ -328,7 +327,7 @@ class VanillaTransformerForConditionalGeneration(
         if leaves_out and is_computed_in_chunks(states, self.lm_head):
             loss = projected_token_loss(states, self.lm_head, labels, smoothing, num_items_in_batch)
             return loss, None
-        logits = apply_linear(self.lm_head, states)
+        logits = self.lm_head(states)
         loss = self.token_loss(logits, labels, smoothing, num_items_in_batch)
         return loss, None if leaves_out else plan.target.to_batch(logits)
 
