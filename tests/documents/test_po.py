@@ -222,12 +222,6 @@ def test_escapes_are_bytes_of_the_encoding_of_the_file(charset, escapes, text):
     assert row.marked.plain == text
 
 
-def test_an_escape_ends_with_its_string():
-    content = HEADER.format("de", "UTF-8") + 'msgid "a\\x4" "1b\\1"\n"8c"\nmsgstr ""\n'
-    document = read_document("a.po", content.encode())
-    assert [text.marked.plain for text in document.texts] == ["a\x041b\x018c"]
-
-
 def test_escapes_of_contexts_and_former_messages_are_bytes_of_the_encoding():
     header, text = HEADER.format("de", "ISO-8859-1"), r'"caf\351 {}"'
     former = f"#, fuzzy\n#| msgid {text}\nmsgctxt {text}\nmsgid {text}\nmsgstr {text}\n"

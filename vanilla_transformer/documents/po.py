@@ -248,11 +248,12 @@ def _strings_of(text: str) -> str:
 
 
 def _text_of(strings: str, encoding: str = "utf-8") -> str:
-    """Returns the text of strings in quotes; escapes are those of C, and end with their string."""
+    """Returns the text of strings in quotes, whose escapes are those of C."""
+    written = "".join(part[1:-1] for part in re.findall(_STRING, strings))
 
     def decoded(escapes: re.Match[str]) -> str:
         with_two_digits = re.sub(r"\\x(?=\w\b)", r"\g<0>0", escapes[0])
         read = codecs.escape_decode(with_two_digits)[0].decode(encoding, "replace")
         return str(read.replace("\ufffd", _NO_TEXT))
 
-    return "".join(_ESCAPES.sub(decoded, part[1:-1]) for part in re.findall(_STRING, strings))
+    return _ESCAPES.sub(decoded, written)
