@@ -36,6 +36,8 @@ QUANTIZATIONS = ("float32", "bfloat16", "float16", "int16", "int8", "int8_float3
 COMPUTE_TYPES = (*QUANTIZATIONS, "int8_float16", "auto", "default")
 """The types of CTranslate2's computation."""
 
+LEARNT_LINKS = "auto"
+"""The `guided_alignment` whose links are learnt from the training pairs."""
 ADAMW = "adamw"
 MUON = "muon"
 """Value of the option `optim`, and of `algorithm` in the parameter groups that Muon updates."""

@@ -21,7 +21,7 @@ import numpy as np
 from sacrebleu import corpus_bleu
 
 from vanilla_transformer import Translator
-from vanilla_transformer.data.lexical_alignment import Lexicon
+from vanilla_transformer.data.lexical_alignment import WordLexicon
 from vanilla_transformer.documents.marked_text import MarkedText, Tag
 from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.text.token_links import TokenLinks
@@ -38,7 +38,7 @@ def read_lines(path: Path) -> list[str]:
     return content.decode("utf-8").removesuffix("\n").split("\n")
 
 
-def known_places(pair: tuple[str, str], lexicon: Lexicon) -> list[tuple[Span, Span]]:
+def known_places(pair: tuple[str, str], lexicon: WordLexicon) -> list[tuple[Span, Span]]:
     """Finds parts of a source and of its reference that are linked with each other alone."""
     spans = [words.spans(text) for text, words in zip(pair, lexicon.sides, strict=True)]
     links = lexicon.agreements(pair) >= _LINKED  # (source words, target words)
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     files = options.sources, options.references
     learnt = zip(*map(read_lines, options.learn_from or files), strict=True)
-    lexicon = Lexicon(list(learnt))
+    lexicon = WordLexicon(list(learnt))
     rows, chance = [], Random(1)
     for pair in zip(*map(read_lines, files), strict=True):
         if places := known_places(pair, lexicon):

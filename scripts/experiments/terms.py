@@ -23,7 +23,7 @@ import regex
 from sacrebleu import corpus_bleu, corpus_chrf
 
 from vanilla_transformer import Translator
-from vanilla_transformer.data.lexical_alignment import Lexicon
+from vanilla_transformer.data.lexical_alignment import WordLexicon
 from vanilla_transformer.data.term_rows import aligned_terms
 from vanilla_transformer.grouping import map_grouped
 from vanilla_transformer.inference.glossaries import as_glossary
@@ -83,7 +83,7 @@ def make_glossary(options: argparse.Namespace) -> None:
     """Writes the most frequent terms of a file of pairs that are translated consistently."""
     _, language = languages_of(options.pairs)
     pairs = [(pair.source, pair.target) for pair in read_pairs(options.pairs)]
-    lexicon = Lexicon(pairs)
+    lexicon = WordLexicon(pairs)
     targets: dict[str, Counter[str]] = defaultdict(Counter)
     for pair in pairs:
         for source, target in aligned_terms(pair, lexicon):

@@ -18,15 +18,15 @@ def links(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def guided(corpus, links, tmp_path_factory):
+@pytest.fixture(scope="module", params=["file", "auto"])
+def guided(request, corpus, links, tmp_path_factory):
     folder = tmp_path_factory.mktemp("guided")
     argv = arguments(
         corpus,
         folder,
         "train",
         decoder_layers=2,
-        guided_alignment=links,
+        guided_alignment=links if request.param == "file" else "auto",
         guided_alignment_weight=0.3,
         num_train_epochs=8,
     )
@@ -63,7 +63,9 @@ def test_a_file_that_does_not_fit_changes_nothing(corpus, tmp_path):
     assert contents(tmp_path / "run") == {}
 
 
-def test_links_and_sampled_subwords_go_together(corpus, links, tmp_path):
+@pytest.mark.parametrize("source", ["file", "auto"])
+def test_links_and_sampled_subwords_go_together(source, corpus, links, tmp_path):
     options = {"decoder_layers": 2, "max_steps": 2, "tokenizer_kind": "bpe", "bpe_dropout": 0.2}
-    main(arguments(corpus, tmp_path, "train", guided_alignment=links, **options))
+    given = links if source == "file" else "auto"
+    main(arguments(corpus, tmp_path, "train", guided_alignment=given, **options))
     assert VanillaTransformerConfig.from_pretrained(tmp_path).alignment_heads == [[0, 0]]

@@ -15,9 +15,9 @@ from tiny_training import (
 from transformers import DataCollatorForSeq2Seq
 
 from vanilla_transformer.training.guided_alignment import (
-    GuidedHead,
     LinkCollator,
     guided_loss,
+    learn_lexicon,
     recorded_heads,
 )
 
@@ -29,17 +29,17 @@ def batch(net, count=6, words=None):
     return dict(LinkCollator(collator)(linked_rows(count)))
 
 
-def recorded_loss(net, inputs, guide):
+def recorded_loss(net, inputs):
     plain = {name: value for name, value in inputs.items() if name != "alignment"}
-    with recorded_heads(net, guide.layer) as record:
+    with recorded_heads(net) as records:
         net(**plain)
-    return guided_loss(record, guide, inputs)
+    return guided_loss(records, inputs)
 
 
-def weights_of(net, inputs, layer):
-    """Returns what attention returns: weights of (batch, heads, target_len, source_len)."""
+def weights_of(net, inputs):
+    """Returns what attention returns for head 0 of each layer: (batch, target_len, source_len)."""
     plain = {name: value for name, value in inputs.items() if name != "alignment"}
-    return net(**plain, output_attentions=True).cross_attentions[layer]
+    return [layer[:, 0] for layer in net(**plain, output_attentions=True).cross_attentions]
 
 
 ARCHITECTURES = {
@@ -52,20 +52,20 @@ ARCHITECTURES = {
 
 @pytest.mark.parametrize("padding_free", [True, False])
 @pytest.mark.parametrize("changes", ARCHITECTURES.values(), ids=ARCHITECTURES)
-def test_it_is_the_cross_entropy_of_the_heads_weights(changes, padding_free):
+def test_it_is_the_mean_cross_entropy_of_the_weights_of_a_head_of_each_layer(changes, padding_free):
     net = model(decoder_layers=2, dropout=0.0, **changes).train()
     net.set_padding_free(padding_free)
     inputs = batch(net)
     inputs["labels"][1, 0] = -100
-    head = net.config.decoder_attention_heads - 1
-    found = recorded_loss(net, inputs, GuidedHead(1, head, 1.0))
-    weights = weights_of(net, inputs, 1)[:, head]
+    found, layers = recorded_loss(net, inputs), weights_of(net, inputs)
     expected = 0.0
     for row, links in enumerate(inputs["alignment"].tolist()):
         pairs = [(s, t) for s, t in links if s >= 0 and inputs["labels"][row, t] != -100]
         for source, target in pairs:
             share = sum(t == target for _, t in pairs)
-            expected = expected - weights[row, target, source].log() / share
+            for weights in layers:
+                loss = -weights[row, target, source].log() / share
+                expected = expected + loss / len(layers)
     torch.testing.assert_close(found, expected)
     one, other = (
         torch.autograd.grad(value, net.parameters(), allow_unused=True)
@@ -125,23 +125,41 @@ def plain_and_guided(folder, **options):
 def test_the_loss_of_a_run_is_that_of_the_tokens_and_the_weighted_links(tmp_path):
     net = model(dropout=0.0)
     inputs = batch(net, 24)
-    links = recorded_loss(net.train(), inputs, GuidedHead(0, 0, 1.0))
+    links = recorded_loss(net.train(), inputs)
     mean = links.item() / int((inputs["labels"] != -100).sum())
     options = {"per_device_train_batch_size": 24, "train_sampling_strategy": "sequential"}
     plain, guided = plain_and_guided(tmp_path, data=linked_rows(), max_steps=1, **options)
     assert guided[1] - plain[1] == pytest.approx(0.5 * mean, rel=1e-3)
 
 
-def test_a_run_learns_links_names_the_head_and_resumes_to_the_bit(tmp_path):
+@pytest.mark.parametrize("links", ["links", "auto"])
+def test_a_run_learns_links_names_the_head_and_resumes_to_the_bit(links, tmp_path):
     options = {"max_steps": 6, "logging_steps": 1, "learning_rate": 0.01, **GUIDED}
-    options |= {"max_tokens": 64, "label_smoothing_factor": 0.1}
+    options |= {"max_tokens": 64, "label_smoothing_factor": 0.1, "guided_alignment": links}
+    data = linked_rows() if links == "links" else rows()
 
     def run(folder, **more):
         net = model(dropout=0.3, decoder_layers=3, decoder_layerdrop=0.2)
-        return trainer(folder, net=net, data=linked_rows(), **{**options, **more})
+        return trainer(folder, net=net, data=data, **{**options, **more})
 
     whole, *_ = assert_resumes_exactly(run, tmp_path, 3)
     assert whole.model.config.alignment_heads == [[1, 0]]
+
+
+def test_links_are_learnt_from_the_tokens_that_go_together():
+    made = [{**row, "labels": [token + 1 for token in row["input_ids"]]} for row in rows(200)]
+    net = model()
+    learnt = LinkCollator(DataCollatorForSeq2Seq(tokenizer(), model=net), learn_lexicon(made, 40))(
+        made[:20]
+    )
+    for row, links in zip(made, learnt["alignment"].tolist(), strict=False):
+        found = {(source, target) for source, target in links if source >= 0}
+        ids, count = row["input_ids"], len(row["input_ids"]) - 1  # without the end
+        assert {(index, index) for index in range(count)} <= found
+        assert all(ids[source] == ids[target] for source, target in found)
+    unlabelled = {name: made[0][name] for name in ("input_ids", "attention_mask")}
+    collate = LinkCollator(lambda batch: batch, learn_lexicon(made, 40))
+    assert collate([unlabelled]) == [unlabelled]
 
 
 def test_steps_with_nothing_to_predict_or_to_link_do_no_harm(tmp_path):

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from vanilla_transformer.columns import languages_of, split_tag
 from vanilla_transformer.data.cased_copies import drawn_rows
 from vanilla_transformer.data.file_formats import map_rows
-from vanilla_transformer.data.lexical_alignment import Floats, Lexicon, Words
+from vanilla_transformer.data.lexical_alignment import WordLexicon, Words
 from vanilla_transformer.language_tags import Languages
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN
 from vanilla_transformer.text.edits import Span, apply_edits, meets
 from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.languages import is_spaced_script_at
+from vanilla_transformer.text.lexicon import Floats
 from vanilla_transformer.text.terms import edits_to_annotate
 from vanilla_transformer.text.words import lemma
 
@@ -63,7 +64,7 @@ def annotate_terms(rows: Dataset, tags: Sequence[str] = (), num_proc: int | None
 
 
 def draw_terms(
-    pair: tuple[str, str], lexicon: Lexicon, languages: Languages, chance: Random
+    pair: tuple[str, str], lexicon: WordLexicon, languages: Languages, chance: Random
 ) -> list[tuple[Span, str]]:
     """Draws terms of a pair: their spans in the source, in order, and their targets.
 
@@ -80,7 +81,9 @@ def draw_terms(
     return sorted(terms)
 
 
-def _learn(rows: Dataset, split: Callable[[str], tuple[str, str, str]]) -> dict[Languages, Lexicon]:
+def _learn(
+    rows: Dataset, split: Callable[[str], tuple[str, str, str]]
+) -> dict[Languages, WordLexicon]:
     """Learns the lexicon of each direction from some of its pairs, always the same ones."""
     count = min(len(rows), 8 * _LEARNT_FROM)
     pairs: dict[Languages, list[tuple[str, str]]] = {}
@@ -92,10 +95,10 @@ def _learn(rows: Dataset, split: Callable[[str], tuple[str, str, str]]) -> dict[
             of_direction = pairs.setdefault(languages, [])
             if len(of_direction) < _LEARNT_FROM:
                 of_direction.append((split(source)[1], target))
-    return {languages: Lexicon(some) for languages, some in pairs.items()}
+    return {languages: WordLexicon(some) for languages, some in pairs.items()}
 
 
-def aligned_terms(pair: tuple[str, str], lexicon: Lexicon) -> list[tuple[Span, Span]]:
+def aligned_terms(pair: tuple[str, str], lexicon: WordLexicon) -> list[tuple[Span, Span]]:
     """Finds parts of a source and of a target, of a few words, that translate each other."""
     spans = [words.spans(text) for text, words in zip(pair, lexicon.sides, strict=True)]
     if not all(spans):

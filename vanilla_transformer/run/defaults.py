@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
-from vanilla_transformer.names import ADAMW, MUON, NOAM, WITHOUT_WARMUP
+from vanilla_transformer.names import ADAMW, LEARNT_LINKS, MUON, NOAM, WITHOUT_WARMUP
 from vanilla_transformer.run.machine import Machine
 
 
@@ -87,6 +87,10 @@ REPLACED_BY = {
     "eval_max_tokens": ("per_device_eval_batch_size",),
     "optim": ("optim_args", "fsdp", "fsdp_config", "deepspeed", "parallelism_config"),
     "bf16": ("fp16", "deepspeed"),
+    "guided_alignment": (
+        *("torch_compile", "torch_compile_backend", "torch_compile_mode", "parallelism_config"),
+        *("gradient_checkpointing_kwargs", "activation_checkpointing_kwargs"),
+    ),
     "generation_num_beams": ("generation_config",),
 }
 """The options that replace an option: if one of them is given, the option is not chosen."""
@@ -188,6 +192,9 @@ def choose_defaults(given: Mapping[str, Any], facts: RunFacts) -> dict[str, Any]
     _choose_architecture(options, facts)
     _choose_batches(options, facts)
     _choose_optimizer(options, facts)
+    # A GPU would lose its packed and recorded steps.
+    if facts.machine.on_cpu and options["guided_alignment_weight"] != 0:
+        options.choose("guided_alignment", LEARNT_LINKS)
     _choose_scoring_and_saving(options, facts.has_validation, facts.has_time)
     return options.chosen
 
@@ -321,6 +328,7 @@ def describe_choice(options: Mapping[str, Any], facts: RunFacts) -> str:
     )
 
 
-_ON_A_GPU = RunFacts.of(1, 1, True, Machine(on_cpu=False, has_bfloat16=True, spare_cores=1))
-CHOSEN_NAMES = frozenset(choose_defaults({}, replace(_ON_A_GPU, has_time=True)))
-"""The names of all options that may be chosen: a run of given minutes on a GPU chooses each."""
+_MACHINES = (Machine(on_cpu=True), Machine(on_cpu=False, has_bfloat16=True, spare_cores=1))
+_FACTS = [replace(RunFacts.of(1, 1, True, machine), has_time=True) for machine in _MACHINES]
+CHOSEN_NAMES = frozenset(name for facts in _FACTS for name in choose_defaults({}, facts))
+"""The names of all options that may be chosen, by runs of given minutes on a CPU or a GPU."""

@@ -19,6 +19,7 @@ from vanilla_transformer.data.near_twins import mark_twins
 from vanilla_transformer.data.parallel_data import ParallelData, load_parallel_data
 from vanilla_transformer.files.atomic_files import check_lies_elsewhere
 from vanilla_transformer.files.model_directory import check_model_directory
+from vanilla_transformer.names import LEARNT_LINKS
 from vanilla_transformer.run.arguments import RunArguments
 from vanilla_transformer.run.defaults import RunFacts, choose_defaults, is_free
 from vanilla_transformer.run.machine import Machine
@@ -138,6 +139,7 @@ def _load_splits(
 ) -> ParallelData:
     """Loads the splits unless a program passes them; adds word links and cased copies."""
     links = arguments.training.guided_alignment
+    links = None if links == LEARNT_LINKS else links
     if options.terms and links is not None:
         raise ValueError(
             f"`terms` moves the words that the links in {links!r} number: leave one of them out."

@@ -1,18 +1,20 @@
-"""Guided alignment: a head of cross-attention learns to which source token a target token belongs.
+"""Guided alignment: heads of cross-attention learn to which source token a target token belongs.
 
 Source: Garg et al. 2019, "Jointly Learning to Align and Translate with Transformer Models",
-arXiv:1909.02074. A cross-entropy between links, which come with the data, and the weights of one
-head is added to the loss (§4.2 there).
+arXiv:1909.02074. A cross-entropy between links and the weights of a head is added to the loss (§4.2
+there, for one layer; a head of each layer learns more, docs/log.md). The links come with the data,
+or from a lexicon of tokens that is learnt from the data.
 
-The weights of the head are computed from its own queries and keys, which the model's projections
+The weights of a head are computed from its own queries and keys, which the model's projections
 return anyway. So attention may stay fused, and padding is not computed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -20,34 +22,58 @@ from vanilla_transformer.columns import LINKS
 from vanilla_transformer.model.attention import CrossAttention
 from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.token_layout import PADDED, TokenLayout
+from vanilla_transformer.text.lexicon import Lexicon
 
 NO_LINK = -1
 
+_LEARNT_FROM = 50_000  # pairs
+_MOST_CELLS = 5_000_000  # pairs of a source and a target token; some 300 MB while they are counted
+_LINKED = 0.3  # agreement of linked tokens; 0.1 was no better in a short training
+_HEAD = 0  # of each layer
 
-@dataclass(frozen=True)
-class GuidedHead:
-    """The head of cross-attention that is guided; layers and heads count from 0."""
 
-    layer: int
-    head: int
-    weight: float  # of the cross-entropy of the links; λ in the paper
+def learn_lexicon(rows: Any, num_targets: int) -> Lexicon:
+    """Learns which tokens translate each other from some pairs, always the same ones.
+
+    Args:
+        rows: Pairs with "input_ids" and "labels".
+        num_targets: Size of the target vocabulary.
+    """
+    count = min(len(rows), _LEARNT_FROM)
+    pairs, cells = [], 0
+    for index in np.random.default_rng(0).choice(len(rows), count, replace=False).tolist():
+        row = rows[index]
+        pairs.append(_tokens_of(row))
+        cells += len(pairs[-1][0]) * len(pairs[-1][1])
+        if cells > _MOST_CELLS:
+            break
+    return Lexicon(pairs, num_targets)
+
+
+def _tokens_of(row: Mapping[str, Any]) -> tuple[Sequence[int], Sequence[int]]:
+    """Returns the tokens of a pair without the last ones, which end the texts."""
+    return row["input_ids"][:-1], row["labels"][:-1]
 
 
 class LinkCollator:
-    """Adds links of tokens to the batches of another collator."""
+    """Adds links of tokens to the batches of another collator.
 
-    def __init__(self, collator: Any) -> None:
-        self.collator = collator
+    Args:
+        lexicon: Links tokens that translate each other. None: the examples have links, or none.
+    """
+
+    def __init__(self, collator: Any, lexicon: Lexicon | None = None) -> None:
+        self.collator, self.lexicon = collator, lexicon
         self.tokenizer = getattr(collator, "tokenizer", None)  # Trainer saves it
 
     def __call__(self, features: Sequence[Mapping[str, Any]], *args: Any, **options: Any) -> Any:
-        """Makes a batch of examples with pairs of token indices in "alignment".
+        """Makes a batch of examples, which may have pairs of token indices in "alignment".
 
         Returns:
             The batch with "alignment" of shape (batch, links, 2), filled up with `NO_LINK`;
-            without it if the examples have no links.
+            without it if the examples have no links and there is no lexicon.
         """
-        rows = [feature[LINKS] for feature in features] if LINKS in features[0] else []
+        rows = self._links_of(features)
         plain = [{k: v for k, v in feature.items() if k != LINKS} for feature in features]
         batch = self.collator(plain, *args, **options)
         if not rows:
@@ -55,8 +81,8 @@ class LinkCollator:
         links = torch.full((len(rows), max(map(len, rows)), 2), NO_LINK)
         widths = torch.tensor([batch[name].shape[1] for name in ("input_ids", "labels")])
         pads_left = getattr(self.tokenizer, "padding_side", "") == "left"
-        for row, feature in zip(links, features, strict=True):
-            pairs = torch.as_tensor(feature[LINKS], dtype=torch.long).reshape(-1, 2)
+        for row, own, feature in zip(links, rows, features, strict=True):
+            pairs = torch.as_tensor(own, dtype=torch.long).reshape(-1, 2)
             lengths = torch.tensor([len(feature[name]) for name in ("input_ids", "labels")])
             if ((pairs < 0) | (pairs >= lengths)).any():
                 raise ValueError(
@@ -67,9 +93,16 @@ class LinkCollator:
         batch[LINKS] = links
         return batch
 
+    def _links_of(self, features: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Returns pairs of token indices for each example; none if there are no links."""
+        if self.lexicon is not None and "labels" in features[0]:
+            agreements = self.lexicon.agreements([*map(_tokens_of, features)])
+            return [np.argwhere(each >= _LINKED) for each in agreements]
+        return [feature[LINKS] for feature in features] if LINKS in features[0] else []
+
 
 @dataclass
-class RecordedHeads:
+class RecordedHead:
     """The results of the projections of one layer of cross-attention in one call."""
 
     module: CrossAttention
@@ -78,8 +111,8 @@ class RecordedHeads:
     layout: TokenLayout = field(default=PADDED)
     source_layout: TokenLayout = field(default=PADDED)
 
-    def log_weights(self, head: int, visible: torch.Tensor | None) -> torch.Tensor:
-        """Computes the logarithms of the attention weights of a head, in float32 or wider.
+    def log_weights(self, visible: torch.Tensor | None) -> torch.Tensor:
+        """Computes the logarithms of the attention weights of the head, in float32 or wider.
 
         Args:
             visible: Which source positions a target position may attend to, of shape (batch, 1,
@@ -88,11 +121,11 @@ class RecordedHeads:
         Returns:
             A tensor of shape (batch, target_len, source_len).
         """
-        groups, width = self.module.num_key_value_groups, self.module.head_dim
+        width = self.module.head_dim
         query = self.query.unflatten(-1, (-1, width))  # type: ignore[union-attr]
         key = self.key.unflatten(-1, (-1, width))  # type: ignore[union-attr]
-        query, key = self.module.q_norm(query)[:, :, head], self.module.k_norm(key)
-        key = key[:, :, head // groups]
+        query = self.module.q_norm(query)[:, :, _HEAD]
+        key = self.module.k_norm(key)[:, :, _HEAD // self.module.num_key_value_groups]
         # (batch, length, head_dim)
         query, key = self.layout.to_batch(query), self.source_layout.to_batch(key)
         wide = torch.promote_types(query.dtype, torch.float32)
@@ -104,57 +137,62 @@ class RecordedHeads:
             scores = scores.masked_fill(~visible, torch.finfo(wide).min)
         return scores.log_softmax(-1)
 
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Records the first call in a `with` block."""
+
+        def keep_layouts(_: Any, args: Any) -> None:
+            self.layout, self.source_layout = args[1].layout, args[1].source_layout
+
+        def keep_query(_: Any, args: Any, output: torch.Tensor) -> None:
+            self.query = output if self.query is None else self.query
+
+        def keep_key(_: Any, args: Any, output: torch.Tensor) -> None:
+            self.key = output if self.key is None else self.key
+
+        hooks = [
+            self.module.register_forward_pre_hook(keep_layouts),
+            self.module.q_proj.register_forward_hook(keep_query),
+            self.module.k_proj.register_forward_hook(keep_key),
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
 
 @contextmanager
-def recorded_heads(model: nn.Module, layer: int) -> Iterator[RecordedHeads]:
-    """Records queries and keys of a decoder layer, from 0, in the first call of a `with` block."""
-    module = next(
-        module
-        for module in model.modules()
-        if isinstance(module, CrossAttention) and module.layer_idx == layer
-    )
-    record = RecordedHeads(module)
-
-    def keep_layouts(_: Any, args: Any) -> None:
-        record.layout, record.source_layout = args[1].layout, args[1].source_layout
-
-    def keep_query(_: Any, args: Any, output: torch.Tensor) -> None:
-        record.query = output if record.query is None else record.query
-
-    def keep_key(_: Any, args: Any, output: torch.Tensor) -> None:
-        record.key = output if record.key is None else record.key
-
-    hooks = [
-        module.register_forward_pre_hook(keep_layouts),
-        module.q_proj.register_forward_hook(keep_query),
-        module.k_proj.register_forward_hook(keep_key),
-    ]
-    try:
-        yield record
-    finally:
-        for hook in hooks:
-            hook.remove()
+def recorded_heads(model: nn.Module) -> Iterator[list[RecordedHead]]:
+    """Records queries and keys of all decoder layers in the first call of a `with` block."""
+    layers = [module for module in model.modules() if isinstance(module, CrossAttention)]
+    records = [RecordedHead(layer) for layer in layers]
+    with ExitStack() as hooks:
+        for record in records:
+            hooks.enter_context(record.recorded())
+        yield records
 
 
-def guided_loss(
-    record: RecordedHeads, guide: GuidedHead, inputs: Mapping[str, Any]
-) -> torch.Tensor:
-    """Computes the cross-entropy between links and the weights of the guided head (equation 3).
+def guided_loss(records: Sequence[RecordedHead], inputs: Mapping[str, Any]) -> torch.Tensor:
+    """Computes the cross-entropy between links and the weights of the guided heads (equation 3).
 
     The links of a target token share its weight. A target token without a link, or whose label is
-    -100, does not count.
+    -100, does not count; nor does a layer that was left out of the call.
 
     Args:
         inputs: Arguments of the model's forward, and "alignment" of shape (batch, links, 2).
 
     Returns:
-        The sum over the target tokens, in nats; the mean of both sums if there are two copies.
+        The sum over the target tokens, in nats: the mean of the layers, and of two copies.
     """
     labels, mask, visible = inputs["labels"], inputs.get("attention_mask"), None
     if mask is not None:
         real = mask.bool()  # (batch, source_len)
         visible = (real | ~real.any(-1, keepdim=True))[:, None]  # (batch, 1, source_len)
-    log_weights = record.log_weights(guide.head, visible)
+    weights = [each.log_weights(visible) for each in records if each.query is not None]
+    if not weights:
+        return torch.zeros((), device=labels.device)
+    log_weights = torch.stack(weights).mean(0)  # (batch, target_len, source_len)
     copies = len(log_weights) // len(labels)
     labels = labels.to(log_weights.device).repeat(copies, 1)
     links = inputs[LINKS].to(log_weights.device).repeat(copies, 1, 1)  # (batch, links, 2)

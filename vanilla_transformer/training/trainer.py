@@ -27,7 +27,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.model.token_layout import is_packed
-from vanilla_transformer.names import MODEL_TYPE, MUON, NOAM
+from vanilla_transformer.names import LEARNT_LINKS, MODEL_TYPE, MUON, NOAM
 from vanilla_transformer.rules import refuse
 from vanilla_transformer.search import Search
 from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
@@ -39,9 +39,9 @@ from vanilla_transformer.training.captured_steps import (
 )
 from vanilla_transformer.training.divergence import DivergenceCheck, check_weights
 from vanilla_transformer.training.guided_alignment import (
-    GuidedHead,
     LinkCollator,
     guided_loss,
+    learn_lexicon,
     recorded_heads,
 )
 from vanilla_transformer.training.loaders import evaluation_sampler, with_batches
@@ -75,7 +75,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     training that diverges stops with a `DivergenceError` and saves no bad weights.
 
     With `args.guided_alignment`, the training set has pairs of token indices in the column
-    "alignment", and `model.config.alignment_heads` then names the guided head.
+    "alignment", or "auto" learns them. `model.config.alignment_heads` then names the guided head of
+    the last layer but one.
 
     Evaluations with `args.predict_with_generate` search as `Translator` does; evaluations within a
     training cut outputs off at about twice the length of the labels. The loss of an evaluation is
@@ -102,8 +103,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     # The sampler of the current training loader, from which Trainer asks for the batch size.
     _batch_sampler: TokenBudgetBatchSampler | None = None
-    # The head that a training aligns; None also while the trainer is made.
-    _guide: GuidedHead | None = None
     # Whether the loader packs batches; the conditions for it may have changed since.
     _has_packed = False
     # Runs the steps of packed batches. None: there was none yet.
@@ -134,7 +133,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         stops = any(isinstance(callback, EarlyStoppingCallback) for callback in callbacks)
         if patience is not None and not stops:
             self.add_callback(EarlyStopping(patience))
-        self._guide = self._prepare_guide()
+        if self.args.guided_alignment is not None:
+            self._prepare_guide()
         self.record, self._divergence = TrainingRecord(inputs or {}), DivergenceCheck()
         self._scored = []
         self.add_callback(self.record)
@@ -151,27 +151,26 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 self.args.ddp_find_unused_parameters = False
         super().create_accelerator_and_postprocess()
 
-    def _prepare_guide(self) -> GuidedHead | None:
+    def _prepare_guide(self) -> None:
         """Sets `alignment_heads` in the model's config, and wraps the collator."""
-        if self.args.guided_alignment is None:
-            return None
         if self.args.n_gpu > 1 or self.get_tp_size() > 1:
             raise ValueError(
                 "`guided_alignment` needs a process for each GPU, and a whole model in each: start "
                 "the training with `accelerate launch`, without tensor parallelism."
             )
-        self.data_collator = LinkCollator(self.data_collator)
+        lexicon = None
+        if self.args.guided_alignment == LEARNT_LINKS and self.train_dataset is not None:
+            lexicon = learn_lexicon(self.train_dataset, self.model.config.decoder_vocab_size)
+        self.data_collator = LinkCollator(self.data_collator, lexicon)
         layer = max(self.model.config.decoder_layers - 2, 0)  # the last but one, as in the paper
-        guide = GuidedHead(layer, 0, self.args.guided_alignment_weight)
-        self.model.config.alignment_heads = [[guide.layer, guide.head]]
-        return guide
+        self.model.config.alignment_heads = [[layer, 0]]
 
     # Private: Trainer has no option that names further columns to keep.
     def _set_signature_columns_if_needed(self) -> None:
         """Also keeps the column of links where a head is guided."""
         super()._set_signature_columns_if_needed()
         columns = cast("list[str]", self._signature_columns)
-        if self._guide is not None and LINKS not in columns:
+        if self.args.guided_alignment is not None and LINKS not in columns:
             columns.append(LINKS)
 
     @property
@@ -254,7 +253,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if not isinstance(model, VanillaTransformerForConditionalGeneration):
             return False
         other_losses = (
-            *(self._guide, self.teachers, args.rdrop_alpha, args.simcut_alpha),
+            *(args.guided_alignment, self.teachers, args.rdrop_alpha, args.simcut_alpha),
             *(self.label_smoother, self.compute_loss_func, args.neftune_noise_alpha),
             # A subclass or a program may have another one.
             getattr(self.compute_loss, "__func__", None)
@@ -469,17 +468,15 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         given, inputs = inputs, {name: inputs[name] for name in inputs if name != LINKS}
         if not model.training:  # the mean of this batch, not its share of all processes' mean
             return super().compute_loss(model, inputs, return_outputs)
-        if self._guide is None:
+        if self.args.guided_alignment is None:
             loss, outputs = self._objective_loss(model, inputs, num_items_in_batch)
         else:
-            with recorded_heads(self.model, self._guide.layer) as record:
+            with recorded_heads(self.model) as records:
                 loss, outputs = self._objective_loss(model, inputs, num_items_in_batch)
-            if record.query is not None:  # the layer was not left out of this step
-                total = guided_loss(record, self._guide, given)
-                count = (given["labels"] != IGNORE_INDEX).sum()
-                mean = mean_per_item(total, count, num_items_in_batch)
-                mean = mean * self._share_of_processes(num_items_in_batch)
-                loss = loss + self._guide.weight * mean
+            count = (given["labels"] != IGNORE_INDEX).sum()
+            mean = mean_per_item(guided_loss(records, given), count, num_items_in_batch)
+            mean = mean * self._share_of_processes(num_items_in_batch)
+            loss = loss + self.args.guided_alignment_weight * mean
         return (loss, outputs) if return_outputs else loss
 
     def _objective_loss(

@@ -122,10 +122,11 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         lt=1,
     )
     guided_alignment: str | None = option(
-        "Train a head of the last decoder layer but one to align (Garg et al. 2019): a file with "
-        "the word links of each training pair in Pharaoh's format (0-0 1-2)."
+        "Train a head of each decoder layer to align (Garg et al. 2019): `auto` learns the links "
+        "from the training pairs, a file has the word links of each pair in Pharaoh's format "
+        "(0-0 1-2)."
     )
-    guided_alignment_weight: float = option("Weight of the loss of guided_alignment.", 0.05, ge=0)
+    guided_alignment_weight: float = option("Weight of the loss of guided_alignment.", 0.3, ge=0)
     generation_length_penalty: float | None = option(
         "Exponent of the length by which a beam search divides scores: above 1 favours longer "
         "outputs. Default: as saved with the model, or 1 for a new one."

@@ -1,0 +1,102 @@
+"""Which units of pairs of texts translate each other, learnt from the pairs alone.
+
+A unit is a word or a token, as a number. Source: IBM model 1 (Brown et al. 1993, "The Mathematics
+of Statistical Machine Translation"), with the preference for the diagonal of Dyer et al. 2013 ("A
+Simple, Fast, and Effective Reparameterization of IBM Model 2"), learnt in both directions; a link
+counts as much as both agree (Liang et al. 2006, "Alignment by Agreement").
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_ROUNDS = 5  # as in fast_align
+_TENSION = 4.0  # of the diagonal, as fast_align begins with
+_LEAST = 1e-100  # no share is divided by zero
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Pair = tuple[Sequence[int] | Ints, Sequence[int] | Ints]
+"""The numbers of the units of a source and of its target; -1 for an unknown unit."""
+
+
+class _UnitPairs(NamedTuple):
+    """Each unit of each source beside each unit of its target.
+
+    Attributes:
+        keys: Number of the pair of units; -1 with an unknown one.
+        sources: Number of the source unit among the source units of all texts.
+        targets: Number of the target unit among the target units of all texts.
+        weights: The preference for the diagonal.
+    """
+
+    keys: Ints
+    sources: Ints
+    targets: Ints
+    weights: Floats
+
+
+class Lexicon:
+    """The probabilities that units of some pairs of texts translate each other.
+
+    Args:
+        pairs: The pairs to learn from.
+        num_targets: Largest number of a target unit, plus 1.
+    """
+
+    def __init__(self, pairs: Sequence[Pair], num_targets: int) -> None:
+        self.num_targets = num_targets
+        cells = self._unit_pairs(pairs)
+        self.keys, pair = np.unique(cells.keys, return_inverse=True)
+        # p(target unit | source unit), the other way round, and 0 for other pairs
+        self.tables = [np.ones(len(self.keys) + 1), np.ones(len(self.keys) + 1)]
+        for _ in range(_ROUNDS):
+            for side, condition in enumerate((self.keys // num_targets, self.keys % num_targets)):
+                counts = np.bincount(pair, self._shares(cells, pair, side), len(self.keys))
+                probabilities = counts / np.bincount(condition, counts)[condition]
+                self.tables[side] = np.append(probabilities, 0)
+
+    def agreements(self, pairs: Sequence[Pair]) -> list[Floats]:
+        """Returns how much each unit of a source belongs to each of its target.
+
+        Returns:
+            Numbers from 0 to 1 for each pair, of shape (source units, target units).
+        """
+        cells = self._unit_pairs(pairs)
+        index = np.searchsorted(self.keys, cells.keys)
+        known = self.keys.take(index, mode="clip") == cells.keys
+        index[~known] = -1  # the last one is 0
+        forth, back = (self._shares(cells, index, side) for side in (0, 1))
+        sizes = [(len(source), len(target)) for source, target in pairs]
+        ends = np.cumsum([source * target for source, target in sizes])[:-1]
+        parts = np.split(forth * back, ends)
+        return [part.reshape(size) for part, size in zip(parts, sizes, strict=True)]
+
+    def _shares(self, cells: _UnitPairs, pair: Ints, side: int) -> Floats:
+        """Returns the share of each source unit in its target unit (0), or the other way round."""
+        shares = self.tables[side][pair] * cells.weights + _LEAST
+        owners = cells.sources if side else cells.targets
+        return shares / np.bincount(owners, shares)[owners]
+
+    def _unit_pairs(self, pairs: Sequence[Pair]) -> _UnitPairs:
+        none = np.zeros(0, np.int64)
+        rows = [_UnitPairs(none, none, none, np.zeros(0))]
+        num_sources = num_targets = 0
+        for source, target in pairs:
+            s, t = np.asarray(source, np.int64), np.asarray(target, np.int64)
+            first, second = (grid.ravel() for grid in np.indices((len(s), len(t))))
+            distance = np.abs((first + 0.5) / len(s) - (second + 0.5) / len(t))
+            is_known = (s[first] >= 0) & (t[second] >= 0)
+            rows.append(
+                _UnitPairs(
+                    np.where(is_known, s[first] * self.num_targets + t[second], -1),
+                    first + num_sources,
+                    second + num_targets,
+                    np.exp(-_TENSION * distance),
+                )
+            )
+            num_sources += len(s)
+            num_targets += len(t)
+        return _UnitPairs(*map(np.concatenate, zip(*rows, strict=True)))
