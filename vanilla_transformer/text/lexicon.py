@@ -65,9 +65,10 @@ class Lexicon:
             Numbers from 0 to 1 for each pair, of shape (source units, target units).
         """
         cells = self._unit_pairs(pairs)
-        index = np.searchsorted(self.keys, cells.keys)
-        known = self.keys.take(index, mode="clip") == cells.keys
-        index[~known] = -1  # the last one is 0
+        keys, pair = np.unique(cells.keys, return_inverse=True)  # in order, it is 3 times as fast
+        index = np.searchsorted(self.keys, keys)
+        known = self.keys.take(index, mode="clip") == keys
+        index = np.where(known, index, -1)[pair]  # the last one is 0
         forth, back = (self._shares(cells, index, side) for side in (0, 1))
         sizes = [(len(source), len(target)) for source, target in pairs]
         ends = np.cumsum([source * target for source, target in sizes])[:-1]
@@ -81,22 +82,16 @@ class Lexicon:
         return shares / np.bincount(owners, shares)[owners]
 
     def _unit_pairs(self, pairs: Sequence[Pair]) -> _UnitPairs:
-        none = np.zeros(0, np.int64)
-        rows = [_UnitPairs(none, none, none, np.zeros(0))]
-        num_sources = num_targets = 0
-        for source, target in pairs:
-            s, t = np.asarray(source, np.int64), np.asarray(target, np.int64)
-            first, second = (grid.ravel() for grid in np.indices((len(s), len(t))))
-            distance = np.abs((first + 0.5) / len(s) - (second + 0.5) / len(t))
-            is_known = (s[first] >= 0) & (t[second] >= 0)
-            rows.append(
-                _UnitPairs(
-                    np.where(is_known, s[first] * self.num_targets + t[second], -1),
-                    first + num_sources,
-                    second + num_targets,
-                    np.exp(-_TENSION * distance),
-                )
-            )
-            num_sources += len(s)
-            num_targets += len(t)
-        return _UnitPairs(*map(np.concatenate, zip(*rows, strict=True)))
+        sources, targets = zip(*pairs, strict=True)
+        lengths = np.array([[len(text) for text in side] for side in (sources, targets)])
+        counts = lengths[0] * lengths[1]
+        row = np.repeat(np.arange(len(pairs)), counts)
+        within = np.arange(len(row)) - (counts.cumsum() - counts)[row]
+        first, second = np.divmod(within, lengths[1, row])
+        distance = np.abs((first + 0.5) / lengths[0, row] - (second + 0.5) / lengths[1, row])
+        starts = (lengths.cumsum(1) - lengths)[:, row]
+        first, second = first + starts[0], second + starts[1]
+        s, t = (np.concatenate(side).astype(np.int64) for side in (sources, targets))
+        source, target = s[first], t[second]
+        keys = np.where((source >= 0) & (target >= 0), source * self.num_targets + target, -1)
+        return _UnitPairs(keys, first, second, np.exp(-_TENSION * distance))
