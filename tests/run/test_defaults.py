@@ -75,6 +75,9 @@ def saved_training(folder):
         ({"activation_function": "gelu"}, ("gated_ffn",), {"encoder_ffn_dim": 768}),
         ({"d_model": 100}, (), {"encoder_attention_heads": 5, "encoder_ffn_dim": 272}),
         ({"d_model": 15}, ("position_embedding_type",), {"encoder_attention_heads": 1}),
+        ({"torch_compile": True}, ("guided_alignment",), {}),
+        ({"guided_alignment_weight": 0}, ("guided_alignment",), {}),
+        ({"guided_alignment_weight": 0.5}, (), {"guided_alignment": "auto"}),
     ],
 )
 def test_what_is_given_wins_and_nothing_contradicts_it(given, without, expected):
@@ -93,6 +96,15 @@ def test_the_machine_and_the_data_decide():
     assert "bf16" not in chosen()
     assert chosen({"d_model": 192}, has_bfloat16=True)["bf16"] is True
     assert "bf16" not in chosen({"d_model": 128}, has_bfloat16=True)  # too narrow on a CPU
+    assert chosen()["guided_alignment"] == "auto"
+    assert "guided_alignment" not in chosen(on_cpu=False)
+    weight = {"guided_alignment_weight": 0.5}
+    assert chosen(weight, on_cpu=False)["guided_alignment"] == "auto"
+    parse_arguments(["--output_dir=x", "--guided_alignment_weight=0.5"])
+    with pytest.raises(ValueError, match="has no effect without `guided_alignment`"):
+        parse_arguments(
+            ["--output_dir=x", "--guided_alignment_weight=0.5", "--choose_defaults=False"]
+        )
     assert "tf32" not in chosen(has_bfloat16=True)
     on_gpu = chosen({"d_model": 128}, has_bfloat16=True, on_cpu=False)
     assert on_gpu["bf16"] is on_gpu["tf32"] is True

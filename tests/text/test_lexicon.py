@@ -40,10 +40,18 @@ def test_pairs_do_not_depend_on_the_others_of_a_call():
 
 
 def test_an_unknown_unit_belongs_to_no_known_one():
-    lexicon = Lexicon(pairs(), SIZE)
+    unknown = [([1, -1, *source], [-100, *target]) for source, target in pairs()]
+    lexicon = Lexicon([*pairs(), *unknown], SIZE)
     for unknown in (-1, -100):
         (found,) = lexicon.agreements([([unknown, 5, 6], [8, 9, unknown])])
         assert found[1, 0] > 0.5
         assert found[2, 1] > 0.5
         assert found[0, :2].max() < 0.01
         assert found[1:, 2].max() < 0.01
+
+
+def test_nothing_is_known_after_nothing_was_learnt():
+    for empty in ([([], [])], [([1], [])], [([-1], [2])]):
+        (found,) = Lexicon(empty, SIZE).agreements([([1, 2], [2, 3])])
+        assert found.shape == (2, 2)
+        assert found.max() < 0.5

@@ -157,9 +157,6 @@ def test_links_are_learnt_from_the_tokens_that_go_together():
         ids, count = row["input_ids"], len(row["input_ids"]) - 1  # without the end
         assert {(index, index) for index in range(count)} <= found
         assert all(ids[source] == ids[target] for source, target in found)
-    unlabelled = {name: made[0][name] for name in ("input_ids", "attention_mask")}
-    collate = LinkCollator(lambda batch: batch, learn_lexicon(made, 40))
-    assert collate([unlabelled]) == [unlabelled]
 
 
 def test_steps_with_nothing_to_predict_or_to_link_do_no_harm(tmp_path):
@@ -170,11 +167,19 @@ def test_steps_with_nothing_to_predict_or_to_link_do_no_harm(tmp_path):
     assert plain == guided
 
 
-def test_evaluation_and_generation_know_no_links(tmp_path):
+@pytest.mark.parametrize("links", ["links", "auto"])
+def test_evaluation_and_generation_know_no_links(links, tmp_path):
     run = trainer(
-        tmp_path, data=linked_rows(), extra={"eval_dataset": linked_rows(6)}, max_steps=1, **GUIDED
+        tmp_path,
+        data=linked_rows() if links == "links" else rows(),
+        extra={"eval_dataset": linked_rows(6) if links == "links" else rows(6)},
+        max_steps=1,
+        **{**GUIDED, "guided_alignment": links},
     )
     run.train()
+    if links == "auto":
+        assert all("alignment" not in inputs for inputs in run.get_eval_dataloader())
+        assert all("alignment" in inputs for inputs in run.get_train_dataloader())
     plain = trainer(tmp_path, net=run.model, extra={"eval_dataset": rows(6)})
     assert run.evaluate()["eval_loss"] == plain.evaluate()["eval_loss"]
     run.args.predict_with_generate = True

@@ -8,7 +8,12 @@ from vanilla_transformer.command_line import CommandParser, add_options, make_op
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.rules import refuse
 from vanilla_transformer.run.architecture_options import ArchitectureArguments
-from vanilla_transformer.run.defaults import CHOSEN_NAMES, choose_before_data, trains_with_muon
+from vanilla_transformer.run.defaults import (
+    CHOSEN_NAMES,
+    are_chosen,
+    choose_before_data,
+    trains_with_muon,
+)
 from vanilla_transformer.run.options import (
     CardArguments,
     ModelArguments,
@@ -71,7 +76,10 @@ class RunArguments:
         refuse(
             *(
                 (
-                    name not in in_recipe and self.given.get(name) and not self.given.get(needed),
+                    name not in in_recipe
+                    and self.given.get(name)
+                    and not self.given.get(needed)
+                    and not (needed in CHOSEN_NAMES and are_chosen(self.given)),
                     f"`{name}` has no effect without `{needed}`: give both, or leave it out.",
                 )
                 for name, needed in _NEEDS.items()

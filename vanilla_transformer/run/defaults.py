@@ -179,21 +179,22 @@ def choose_before_data(given: Mapping[str, Any]) -> dict[str, Any]:
     They can be checked with the given ones. They suppose that there are validation data.
     """
     options = _OptionResolver(given)
-    if _are_chosen(given):
+    if are_chosen(given):
         _choose_scoring_and_saving(options, has_validation=given.get("do_eval") is not False)
     return options.chosen
 
 
 def choose_defaults(given: Mapping[str, Any], facts: RunFacts) -> dict[str, Any]:
     """Returns the options that are chosen for a new model; {} for a saved model."""
-    if not _are_chosen(given):
+    if not are_chosen(given):
         return {}
     options = _OptionResolver(given)
     _choose_architecture(options, facts)
     _choose_batches(options, facts)
     _choose_optimizer(options, facts)
+    weight = options["guided_alignment_weight"]
     # A GPU would lose its packed and recorded steps.
-    if facts.machine.on_cpu and options["guided_alignment_weight"] != 0:
+    if weight or (weight is None and facts.machine.on_cpu):
         options.choose("guided_alignment", LEARNT_LINKS)
     _choose_scoring_and_saving(options, facts.has_validation, facts.has_time)
     return options.chosen
@@ -203,10 +204,10 @@ def trains_with_muon(given: Mapping[str, Any]) -> bool:
     """Returns whether Muon is given, or may be chosen when the data are known."""
     if "optim" in given:
         return bool(given["optim"] == MUON)
-    return _are_chosen(given) and is_free("optim", given)
+    return are_chosen(given) and is_free("optim", given)
 
 
-def _are_chosen(given: Mapping[str, Any]) -> bool:
+def are_chosen(given: Mapping[str, Any]) -> bool:
     """Returns whether a run chooses options: it makes a new model, and nothing forbids it."""
     return given.get("model_name_or_path") is None and given.get("choose_defaults", True)
 

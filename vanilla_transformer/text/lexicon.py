@@ -7,7 +7,8 @@ counts as much as both agree (Liang et al. 2006, "Alignment by Agreement").
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,14 +50,17 @@ class Lexicon:
     def __init__(self, pairs: Sequence[Pair], num_targets: int) -> None:
         self.num_targets = num_targets
         cells = self._unit_pairs(pairs)
-        self.keys, pair = np.unique(cells.keys, return_inverse=True)
+        is_known = cells.keys >= 0
+        cells = _UnitPairs(*map(cast(Any, itemgetter(is_known)), cells))
+        keys, pair = np.unique(cells.keys, return_inverse=True)
         # p(target unit | source unit), the other way round, and 0 for other pairs
-        self.tables = [np.ones(len(self.keys) + 1), np.ones(len(self.keys) + 1)]
+        self.tables = [np.ones(len(keys) + 1), np.ones(len(keys) + 1)]
         for _ in range(_ROUNDS):
-            for side, condition in enumerate((self.keys // num_targets, self.keys % num_targets)):
-                counts = np.bincount(pair, self._shares(cells, pair, side), len(self.keys))
+            for side, condition in enumerate((keys // num_targets, keys % num_targets)):
+                counts = np.bincount(pair, self._shares(cells, pair, side), len(keys))
                 probabilities = counts / np.bincount(condition, counts)[condition]
                 self.tables[side] = np.append(probabilities, 0)
+        self.keys = np.append(keys, np.iinfo(np.int64).max)  # above all others, for other pairs
 
     def agreements(self, pairs: Sequence[Pair]) -> list[Floats]:
         """Returns how much each unit of a source belongs to each of its target.
@@ -67,8 +71,7 @@ class Lexicon:
         cells = self._unit_pairs(pairs)
         keys, pair = np.unique(cells.keys, return_inverse=True)  # in order, it is 3 times as fast
         index = np.searchsorted(self.keys, keys)
-        known = self.keys.take(index, mode="clip") == keys
-        index = np.where(known, index, -1)[pair]  # the last one is 0
+        index = np.where(self.keys[index] == keys, index, -1)[pair]  # the last one is 0
         forth, back = (self._shares(cells, index, side) for side in (0, 1))
         sizes = [(len(source), len(target)) for source, target in pairs]
         ends = np.cumsum([source * target for source, target in sizes])[:-1]

@@ -27,7 +27,8 @@ from vanilla_transformer.text.lexicon import Lexicon
 NO_LINK = -1
 
 _LEARNT_FROM = 50_000  # pairs
-_MOST_CELLS = 5_000_000  # pairs of a source and a target token; some 300 MB while they are counted
+_MOST_CELLS = 5_000_000  # pairs of a source and a target token; some 500 MB while they are counted
+_MOST_TOKENS = 500  # of a text; the rest is not linked
 _LINKED = 0.3  # agreement of linked tokens; 0.1 was no better in a short training
 _HEAD = 0  # of each layer
 
@@ -51,8 +52,9 @@ def learn_lexicon(rows: Any, num_targets: int) -> Lexicon:
 
 
 def _tokens_of(row: Mapping[str, Any]) -> tuple[Sequence[int], Sequence[int]]:
-    """Returns the tokens of a pair without the last ones, which end the texts."""
-    return row["input_ids"][:-1], row["labels"][:-1]
+    """Returns the first tokens of a pair, without the last ones, which usually end the texts."""
+    source, target = row["input_ids"][:-1], row["labels"][:-1]
+    return source[:_MOST_TOKENS], target[:_MOST_TOKENS]
 
 
 class LinkCollator:
@@ -95,7 +97,7 @@ class LinkCollator:
 
     def _links_of(self, features: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Returns pairs of token indices for each example; none if there are no links."""
-        if self.lexicon is not None and "labels" in features[0]:
+        if self.lexicon is not None:
             agreements = self.lexicon.agreements([*map(_tokens_of, features)])
             return [np.argwhere(each >= _LINKED) for each in agreements]
         return [feature[LINKS] for feature in features] if LINKS in features[0] else []

@@ -30,6 +30,7 @@ from vanilla_transformer.model.token_layout import is_packed
 from vanilla_transformer.names import LEARNT_LINKS, MODEL_TYPE, MUON, NOAM
 from vanilla_transformer.rules import refuse
 from vanilla_transformer.search import Search
+from vanilla_transformer.text.lexicon import Lexicon
 from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
 from vanilla_transformer.training.captured_steps import (
     CapturedSteps,
@@ -75,8 +76,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     training that diverges stops with a `DivergenceError` and saves no bad weights.
 
     With `args.guided_alignment`, the training set has pairs of token indices in the column
-    "alignment", or "auto" learns them. `model.config.alignment_heads` then names the guided head of
-    the last layer but one.
+    "alignment", or "auto" learns them from the training set. `model.config.alignment_heads` then
+    names the guided head of the last layer but one.
 
     Evaluations with `args.predict_with_generate` search as `Translator` does; evaluations within a
     training cut outputs off at about twice the length of the labels. The loss of an evaluation is
@@ -103,6 +104,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     # The sampler of the current training loader, from which Trainer asks for the batch size.
     _batch_sampler: TokenBudgetBatchSampler | None = None
+    # Links the tokens of the training set. None: there was no training with learnt links.
+    _lexicon: Lexicon | None = None
     # Whether the loader packs batches; the conditions for it may have changed since.
     _has_packed = False
     # Runs the steps of packed batches. None: there was none yet.
@@ -152,16 +155,14 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         super().create_accelerator_and_postprocess()
 
     def _prepare_guide(self) -> None:
-        """Sets `alignment_heads` in the model's config, and wraps the collator."""
+        """Sets `alignment_heads` in the model's config, and collates links of the data."""
         if self.args.n_gpu > 1 or self.get_tp_size() > 1:
             raise ValueError(
                 "`guided_alignment` needs a process for each GPU, and a whole model in each: start "
                 "the training with `accelerate launch`, without tensor parallelism."
             )
-        lexicon = None
-        if self.args.guided_alignment == LEARNT_LINKS and self.train_dataset is not None:
-            lexicon = learn_lexicon(self.train_dataset, self.model.config.decoder_vocab_size)
-        self.data_collator = LinkCollator(self.data_collator, lexicon)
+        if self.args.guided_alignment != LEARNT_LINKS:
+            self.data_collator = LinkCollator(self.data_collator)
         layer = max(self.model.config.decoder_layers - 2, 0)  # the last but one, as in the paper
         self.model.config.alignment_heads = [[layer, 0]]
 
@@ -346,6 +347,18 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Returns the stock loader, or one of token-budget batches if `args.max_tokens` is set."""
+        plain = self.data_collator
+        if self.args.guided_alignment == LEARNT_LINKS:
+            if self._lexicon is None:
+                size = self.model.config.decoder_vocab_size
+                self._lexicon = learn_lexicon(self.train_dataset, size)
+            self.data_collator = LinkCollator(plain, self._lexicon)
+        try:
+            return self._make_train_dataloader()
+        finally:
+            self.data_collator = plain  # for evaluations
+
+    def _make_train_dataloader(self) -> DataLoader[Any]:
         max_tokens = self.args.max_tokens
         if max_tokens is None:
             refuse((self.mixture, "Corpora with shares need batches by tokens: set `max_tokens`."))
