@@ -191,13 +191,14 @@ def guided_loss(records: Sequence[RecordedHead], inputs: Mapping[str, Any]) -> t
     if mask is not None:
         real = mask.bool()  # (batch, source_len)
         visible = (real | ~real.any(-1, keepdim=True))[:, None]  # (batch, 1, source_len)
-    weights = [each.log_weights(visible) for each in records if each.query is not None]
-    if not weights:
+    used = [each for each in records if each.query is not None]
+    if not used:
         return torch.zeros((), device=labels.device)
-    log_weights = torch.stack(weights).mean(0)  # (batch, target_len, source_len)
+    layers = [each.log_weights(visible).to(labels.device) for each in used]
+    log_weights = torch.stack(layers).mean(0)  # (batch, target_len, source_len)
     copies = len(log_weights) // len(labels)
-    labels = labels.to(log_weights.device).repeat(copies, 1)
-    links = inputs[LINKS].to(log_weights.device).repeat(copies, 1, 1)  # (batch, links, 2)
+    labels = labels.repeat(copies, 1)
+    links = inputs[LINKS].to(labels.device).repeat(copies, 1, 1)  # (batch, links, 2)
     source, target = links.clamp(min=0).unbind(-1)  # (batch, links)
     counts = (links >= 0).all(-1) & (labels.gather(1, target) != IGNORE_INDEX)
     per_target = torch.zeros(labels.shape, device=labels.device)
