@@ -101,10 +101,9 @@ def test_the_machine_and_the_data_decide():
     weight = {"guided_alignment_weight": 0.5}
     assert chosen(weight, on_cpu=False)["guided_alignment"] == "auto"
     parse_arguments(["--output_dir=x", "--guided_alignment_weight=0.5"])
-    with pytest.raises(ValueError, match="has no effect without `guided_alignment`"):
-        parse_arguments(
-            ["--output_dir=x", "--guided_alignment_weight=0.5", "--choose_defaults=False"]
-        )
+    for other in ("--choose_defaults=False", "--torch_compile=True"):
+        with pytest.raises(ValueError, match="has no effect without `guided_alignment`"):
+            parse_arguments(["--output_dir=x", "--guided_alignment_weight=0.5", other])
     assert "tf32" not in chosen(has_bfloat16=True)
     on_gpu = chosen({"d_model": 128}, has_bfloat16=True, on_cpu=False)
     assert on_gpu["bf16"] is on_gpu["tf32"] is True

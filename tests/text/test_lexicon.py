@@ -40,8 +40,8 @@ def test_pairs_do_not_depend_on_the_others_of_a_call():
 
 
 def test_an_unknown_unit_belongs_to_no_known_one():
-    unknown = [([1, -1, *source], [-100, *target]) for source, target in pairs()]
-    lexicon = Lexicon([*pairs(), *unknown], SIZE)
+    others = [([1, -1, *source], [-100, *target]) for source, target in pairs()]
+    lexicon = Lexicon([*pairs(), *others], SIZE)
     for unknown in (-1, -100):
         (found,) = lexicon.agreements([([unknown, 5, 6], [8, 9, unknown])])
         assert found[1, 0] > 0.5

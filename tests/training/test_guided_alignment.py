@@ -146,6 +146,13 @@ def test_a_run_learns_links_names_the_head_and_resumes_to_the_bit(links, tmp_pat
     assert whole.model.config.alignment_heads == [[1, 0]]
 
 
+def test_a_weight_of_zero_turns_it_off(tmp_path):
+    options = {**GUIDED, "guided_alignment": "auto", "guided_alignment_weight": 0}
+    run = trainer(tmp_path, data=rows(), max_steps=1, **options)
+    run.train()
+    assert run.model.config.alignment_heads is None
+
+
 def test_links_are_learnt_from_the_tokens_that_go_together():
     made = [{**row, "labels": [token + 1 for token in row["input_ids"]]} for row in rows(200)]
     net = model()

@@ -10,8 +10,8 @@ from vanilla_transformer.rules import refuse
 from vanilla_transformer.run.architecture_options import ArchitectureArguments
 from vanilla_transformer.run.defaults import (
     CHOSEN_NAMES,
-    are_chosen,
     choose_before_data,
+    may_be_chosen,
     trains_with_muon,
 )
 from vanilla_transformer.run.options import (
@@ -79,7 +79,7 @@ class RunArguments:
                     name not in in_recipe
                     and self.given.get(name)
                     and not self.given.get(needed)
-                    and not (needed in CHOSEN_NAMES and are_chosen(self.given)),
+                    and not may_be_chosen(needed, self.given),
                     f"`{name}` has no effect without `{needed}`: give both, or leave it out.",
                 )
                 for name, needed in _NEEDS.items()

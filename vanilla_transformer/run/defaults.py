@@ -179,14 +179,14 @@ def choose_before_data(given: Mapping[str, Any]) -> dict[str, Any]:
     They can be checked with the given ones. They suppose that there are validation data.
     """
     options = _OptionResolver(given)
-    if are_chosen(given):
+    if _are_chosen(given):
         _choose_scoring_and_saving(options, has_validation=given.get("do_eval") is not False)
     return options.chosen
 
 
 def choose_defaults(given: Mapping[str, Any], facts: RunFacts) -> dict[str, Any]:
     """Returns the options that are chosen for a new model; {} for a saved model."""
-    if not are_chosen(given):
+    if not _are_chosen(given):
         return {}
     options = _OptionResolver(given)
     _choose_architecture(options, facts)
@@ -204,10 +204,15 @@ def trains_with_muon(given: Mapping[str, Any]) -> bool:
     """Returns whether Muon is given, or may be chosen when the data are known."""
     if "optim" in given:
         return bool(given["optim"] == MUON)
-    return are_chosen(given) and is_free("optim", given)
+    return may_be_chosen("optim", given)
 
 
-def are_chosen(given: Mapping[str, Any]) -> bool:
+def may_be_chosen(name: str, given: Mapping[str, Any]) -> bool:
+    """Returns whether an option may be chosen when the data are known."""
+    return name in CHOSEN_NAMES and _are_chosen(given) and is_free(name, given)
+
+
+def _are_chosen(given: Mapping[str, Any]) -> bool:
     """Returns whether a run chooses options: it makes a new model, and nothing forbids it."""
     return given.get("model_name_or_path") is None and given.get("choose_defaults", True)
 

@@ -7,8 +7,7 @@ counts as much as both agree (Liang et al. 2006, "Alignment by Agreement").
 """
 
 from collections.abc import Sequence
-from operator import itemgetter
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,8 +49,10 @@ class Lexicon:
     def __init__(self, pairs: Sequence[Pair], num_targets: int) -> None:
         self.num_targets = num_targets
         cells = self._unit_pairs(pairs)
-        is_known = cells.keys >= 0
-        cells = _UnitPairs(*map(cast(Any, itemgetter(is_known)), cells))
+        known = cells.keys >= 0
+        cells = _UnitPairs(
+            cells.keys[known], cells.sources[known], cells.targets[known], cells.weights[known]
+        )
         keys, pair = np.unique(cells.keys, return_inverse=True)
         # p(target unit | source unit), the other way round, and 0 for other pairs
         self.tables = [np.ones(len(keys) + 1), np.ones(len(keys) + 1)]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from vanilla_transformer.columns import LINKS
 from vanilla_transformer.model.attention import CrossAttention
@@ -30,7 +31,6 @@ _LEARNT_FROM = 50_000  # pairs
 _MOST_CELLS = 5_000_000  # pairs of a source and a target token; some 500 MB while they are counted
 _MOST_TOKENS = 500  # of a text; the rest is not linked
 _LINKED = 0.3  # agreement of linked tokens; 0.1 was no better in a short training
-_HEAD = 0  # of each layer
 
 
 def learn_lexicon(rows: Any, num_targets: int) -> Lexicon:
@@ -105,7 +105,7 @@ class LinkCollator:
 
 @dataclass
 class RecordedHead:
-    """The results of the projections of one layer of cross-attention in one call."""
+    """The results of the projections of one layer of cross-attention: its first head is guided."""
 
     module: CrossAttention
     query: torch.Tensor | None = None  # in `layout`; None: the layer was left out
@@ -114,7 +114,7 @@ class RecordedHead:
     source_layout: TokenLayout = field(default=PADDED)
 
     def log_weights(self, visible: torch.Tensor | None) -> torch.Tensor:
-        """Computes the logarithms of the attention weights of the head, in float32 or wider.
+        """Computes the logarithms of the first head's attention weights, in float32 or wider.
 
         Args:
             visible: Which source positions a target position may attend to, of shape (batch, 1,
@@ -124,10 +124,8 @@ class RecordedHead:
             A tensor of shape (batch, target_len, source_len).
         """
         width = self.module.head_dim
-        query = self.query.unflatten(-1, (-1, width))  # type: ignore[union-attr]
-        key = self.key.unflatten(-1, (-1, width))  # type: ignore[union-attr]
-        query = self.module.q_norm(query)[:, :, _HEAD]
-        key = self.module.k_norm(key)[:, :, _HEAD // self.module.num_key_value_groups]
+        query = self.module.q_norm(self.query[..., :width])  # type: ignore[index]
+        key = self.module.k_norm(self.key[..., :width])  # type: ignore[index]
         # (batch, length, head_dim)
         query, key = self.layout.to_batch(query), self.source_layout.to_batch(key)
         wide = torch.promote_types(query.dtype, torch.float32)
@@ -139,9 +137,8 @@ class RecordedHead:
             scores = scores.masked_fill(~visible, torch.finfo(wide).min)
         return scores.log_softmax(-1)
 
-    @contextmanager
-    def recorded(self) -> Iterator[None]:
-        """Records the first call in a `with` block."""
+    def record_next_call(self) -> list[RemovableHandle]:
+        """Records the next call; returns the hooks that do so."""
 
         def keep_layouts(_: Any, args: Any) -> None:
             self.layout, self.source_layout = args[1].layout, args[1].source_layout
@@ -152,16 +149,11 @@ class RecordedHead:
         def keep_key(_: Any, args: Any, output: torch.Tensor) -> None:
             self.key = output if self.key is None else self.key
 
-        hooks = [
+        return [
             self.module.register_forward_pre_hook(keep_layouts),
             self.module.q_proj.register_forward_hook(keep_query),
             self.module.k_proj.register_forward_hook(keep_key),
         ]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
 
 
 @contextmanager
@@ -169,9 +161,10 @@ def recorded_heads(model: nn.Module) -> Iterator[list[RecordedHead]]:
     """Records queries and keys of all decoder layers in the first call of a `with` block."""
     layers = [module for module in model.modules() if isinstance(module, CrossAttention)]
     records = [RecordedHead(layer) for layer in layers]
-    with ExitStack() as hooks:
+    with ExitStack() as stack:
         for record in records:
-            hooks.enter_context(record.recorded())
+            for hook in record.record_next_call():
+                stack.enter_context(hook)  # which removes it
         yield records
 
 

@@ -30,7 +30,6 @@ from vanilla_transformer.model.token_layout import is_packed
 from vanilla_transformer.names import LEARNT_LINKS, MODEL_TYPE, MUON, NOAM
 from vanilla_transformer.rules import refuse
 from vanilla_transformer.search import Search
-from vanilla_transformer.text.lexicon import Lexicon
 from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
 from vanilla_transformer.training.captured_steps import (
     CapturedSteps,
@@ -104,8 +103,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     # The sampler of the current training loader, from which Trainer asks for the batch size.
     _batch_sampler: TokenBudgetBatchSampler | None = None
-    # Links the tokens of the training set. None: there was no training with learnt links.
-    _lexicon: Lexicon | None = None
     # Whether the loader packs batches; the conditions for it may have changed since.
     _has_packed = False
     # Runs the steps of packed batches. None: there was none yet.
@@ -349,10 +346,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Returns the stock loader, or one of token-budget batches if `args.max_tokens` is set."""
         plain = self.data_collator
         if self.args.guided_alignment == LEARNT_LINKS:
-            if self._lexicon is None:
-                size = self.model.config.decoder_vocab_size
-                self._lexicon = learn_lexicon(self.train_dataset, size)
-            self.data_collator = LinkCollator(plain, self._lexicon)
+            lexicon = learn_lexicon(self.train_dataset, self.model.config.decoder_vocab_size)
+            self.data_collator = LinkCollator(plain, lexicon)
         try:
             return self._make_train_dataloader()
         finally:

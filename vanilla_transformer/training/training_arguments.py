@@ -126,7 +126,9 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         "from the training pairs, a file has the word links of each pair in Pharaoh's format "
         "(0-0 1-2)."
     )
-    guided_alignment_weight: float = option("Weight of the loss of guided_alignment.", 0.3, ge=0)
+    guided_alignment_weight: float = option(
+        "Weight of the loss of guided_alignment; 0 turns it off.", 0.3, ge=0
+    )
     generation_length_penalty: float | None = option(
         "Exponent of the length by which a beam search divides scores: above 1 favours longer "
         "outputs. Default: as saved with the model, or 1 for a new one."
@@ -154,6 +156,8 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
             self.logging_steps = 0.01
             if self.eval_strategy == IntervalStrategy.STEPS:  # the base takes logging_steps
                 self.eval_steps = self.eval_steps or 500
+        if self.guided_alignment_weight == 0:
+            self.guided_alignment = None
         self.metric_is_chosen = self.metric_for_best_model is not None  # the base sets "loss"
         if is_error_rate(self.metric_for_best_model or ""):
             self.greater_is_better = bool(self.greater_is_better)  # the base takes None for True
