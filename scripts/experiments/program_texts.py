@@ -27,9 +27,9 @@ from zipfile import ZipFile
 import polib
 from babel import Locale
 
-LANGUAGES = ("de", "fr", "es", "ja", "zh")
+LANGUAGES = ("de", "fr", "es", "it", "pt-BR", "nl", "pl", "ru", "tr", "ja", "ko", "zh")
 """The languages of the targets."""
-ALIASES = {"ja": ("ja-jp",), "zh": ("zh-hans", "zh-cn", "zh-hans-cn")}
+ALIASES = {"ja": ("ja-jp",), "ko": ("ko-kr",), "zh": ("zh-hans", "zh-cn", "zh-hans-cn")}
 """Codes that catalogues use besides `xx` and `xx-XX`."""
 
 Pair = tuple[str, str]
@@ -83,7 +83,14 @@ PACKAGES = (
     Package("jupyterlab-language-pack-de-DE", "BSD-3-Clause"),
     Package("jupyterlab-language-pack-fr-FR", "BSD-3-Clause"),
     Package("jupyterlab-language-pack-es-ES", "BSD-3-Clause"),
+    Package("jupyterlab-language-pack-it-IT", "BSD-3-Clause"),
+    Package("jupyterlab-language-pack-pt-BR", "BSD-3-Clause"),
+    Package("jupyterlab-language-pack-nl-NL", "BSD-3-Clause"),
+    Package("jupyterlab-language-pack-pl-PL", "BSD-3-Clause"),
+    Package("jupyterlab-language-pack-ru-RU", "BSD-3-Clause"),
+    Package("jupyterlab-language-pack-tr-TR", "BSD-3-Clause"),
     Package("jupyterlab-language-pack-ja-JP", "BSD-3-Clause"),
+    Package("jupyterlab-language-pack-ko-KR", "BSD-3-Clause"),
     Package("jupyterlab-language-pack-zh-CN", "BSD-3-Clause"),
 )
 NAMES = Package("Babel (CLDR)", "Unicode-3.0")
@@ -106,7 +113,8 @@ def code_of(path: PurePosixPath) -> str | None:
 
 def codes_of(language: str) -> set[str]:
     """Returns the codes that name a language in the form of its main country."""
-    return {language, f"{language}-{language}", *ALIASES.get(language, ())}
+    code = language.lower()
+    return {code, f"{code}-{code}", *ALIASES.get(code, ())}
 
 
 def texts_of_json(values: dict[str, object], keys: tuple[str, ...] = ()) -> Iterator[Pair]:
@@ -166,7 +174,7 @@ def pairs_of_archive(path: Path, language: str) -> Iterator[Pair]:
 
 def pairs_of_names(language: str) -> Iterator[Pair]:
     """Yields names of languages, countries, currencies and scripts from the CLDR."""
-    english, other = Locale("en"), Locale(language)
+    english, other = Locale("en"), Locale.parse(language, sep="-")
     for kind in ("languages", "territories", "currencies", "scripts"):
         targets = getattr(other, kind)
         for key, source in getattr(english, kind).items():

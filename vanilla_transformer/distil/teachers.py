@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.pool import ThreadPool
 from subprocess import PIPE, Popen, TimeoutExpired
 from time import monotonic
@@ -152,9 +153,15 @@ class EndpointTeacher(Teacher):
         """Sends one request; may raise any error."""
 
     def answer(self, texts: Sequence[str]) -> Iterator[list[tuple[int, Answer]]]:
-        """Sends the requests from daemon threads, which Ctrl-C does not wait for."""
+        """Sends the requests from daemon threads, which Ctrl-C does not wait for.
+
+        The first one is sent alone: a wrong key or model fails once.
+        """
+        numbered = enumerate(texts)
+        for first in islice(numbered, 1):
+            yield [self._ask(first)]
         with ThreadPool(self._server.parallel) as threads:
-            for answer in threads.imap_unordered(self._ask, enumerate(texts)):
+            for answer in threads.imap_unordered(self._ask, numbered):
                 yield [answer]
 
     def _ask(self, numbered: tuple[int, str]) -> tuple[int, Answer]:
