@@ -123,12 +123,14 @@ def test_two_runs_do_not_write_to_one_directory(argv, tmp_path):
 
 
 def test_other_training_data_and_limits_are_reported(argv, tmp_path, caplog):
-    main(argv(tmp_path, "train"))
-    changes = {"max_train_samples": 300, "max_source_length": 4}
-    main(argv(tmp_path, "train", resume_from_checkpoint=True, **changes))
+    links = {"guided_alignment": "auto"}
+    main(argv(tmp_path, "train", **links))
+    changes = {"max_train_samples": 300, "max_source_length": 4, "guided_alignment_weight": 0}
+    main(argv(tmp_path, "train", resume_from_checkpoint=True, **links, **changes))
     (line,) = [line for line in caplog.messages if line.startswith("Since the checkpoint")]
     assert "train data" in line
     assert "`max_source_length` (None, now 4)" in line
+    assert "`guided_alignment_weight` (0.3, now 0" in line
 
 
 def test_a_run_that_has_stopped_early_is_finished(argv, tmp_path, caplog):

@@ -29,6 +29,7 @@ _WARN_IF_CHANGED = (
     *("lr_scheduler_type", "warmup_steps", "max_grad_norm", "gradient_accumulation_steps"),
     *("number of processes", "max_tokens", "seed", "max_source_length", "max_target_length"),
     *("train data", "shares of the corpora", "validation data", "test data", "search settings"),
+    "guided_alignment_weight",
 )
 """Inputs that a resumed training takes anew: another value is a warning."""
 
