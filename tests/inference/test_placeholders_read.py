@@ -10,6 +10,7 @@ from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.inference.engine import Hypothesis
 from vanilla_transformer.inference.engine_choice import Engines
 from vanilla_transformer.inference.options import TranslateOptions
+from vanilla_transformer.inference.segments import Fixed, Segment
 
 TEXTS = ["open the file now ( ) . , ; a b c d e", "- / : % $ { } _ s n 0 1"]
 
@@ -125,6 +126,16 @@ def test_what_comes_back_leaves_each_placeholder_its_value(tokenizer, text, writ
     assert translator.translate(text, return_tokens=True).untranslated
 
 
+@pytest.mark.parametrize(
+    "text", ["%s", "{name}", "https://a.org/b", "\U0001f60a", " %d\n", "<ph3>"]
+)
+def test_one_part_alone_needs_no_model(tokenizer, text):
+    translator = translator_of(tokenizer)
+    output = translator.translate(text, return_scores=True)
+    assert (output.text, output.quality) == (text, None)
+    assert not translator.engine.sources
+
+
 def test_a_text_without_such_parts_is_read_as_ever(tokenizer):
     translator = translator_of(tokenizer)
     (segment,) = split_by(translator, "open the file now .").segments
@@ -205,7 +216,8 @@ def test_a_long_line_is_cut_beside_its_parts(tokenizer):
     split = split_by(translator, text)
     assert len(split.segments) > 3
     assert all(len(segment) <= 12 for segment in split.segments)
-    kept = [s.text[slice(*span)] for s in split.segments for span in s.kept]
+    pieces = [piece for piece in split.texts[0] if isinstance(piece, Fixed | Segment)]
+    kept = [piece.text[slice(*span)] for piece in pieces for span in piece.kept]
     assert kept == ["{{ a.b }}", "https://a.org/a;b", "{0}"] * 4
     plain = split_by(translator, text, keep=False)
     assert all(len(segment) <= 12 for segment in plain.segments)

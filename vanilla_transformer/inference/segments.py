@@ -106,11 +106,15 @@ class Segment:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the text has nothing but kept parts, and the model reads no stand-ins of them."""
+        """Whether the text has nothing but kept parts, whose order the model cannot change.
+
+        It can change the order of several parts if it reads stand-ins of them.
+        """
         others = apply_edits(self.text, [Edit(*span, "") for span in self.kept])
         is_read = any(edit.text and meets(edit.span, self.kept) for edit in self.reading.edits)
+        is_in_order = len(self.kept) < 2 or not is_read
         # Signs between kept parts, as in a list of them, need no translation either.
-        return not is_read and not others.strip(WHITE_SPACE + ",;")
+        return is_in_order and not others.strip(WHITE_SPACE + ",;")
 
     @property
     def probably_needs_links(self) -> bool:

@@ -208,7 +208,8 @@ async function translateLine(line, direction, signal, canCut = true) {
   if (known.has(key)) return known.get(key);
   const reading = readingOf(line, direction), { spans, ids } = reading;
   const others = spans.reduceRight((text, [begin, end]) => text.slice(0, begin) + text.slice(end), line);
-  if (reading.read === direction.tag + line && !others.replace(/[ ,;]/g, "")) return [line];
+  const isInOrder = spans.length < 2 || reading.read === direction.tag + line;
+  if (isInOrder && !others.replace(/[ ,;]/g, "")) return [line];
   const sentences = Array.from(SENTENCES.segment(line), ({ segment }) => segment);
   const inPieces = (pieces, canCut) => inOrder(
     direction.spaces ? pieces : pieces.map((piece) => piece.trimEnd()),
